@@ -1,0 +1,31 @@
+#!/bin/sh
+# install-packages.sh build|check - install the Debian packages of tools/packages.txt that are missing.
+# `check` includes `build`. Does nothing, and needs no rights, when all are there.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+case ${1:-build} in
+build) kinds='^build ' ;;
+check) kinds='^(build|check) ' ;;
+bench) kinds='^(build|check|bench) ' ;;
+*) echo "usage: install-packages.sh build|check|bench" >&2; exit 2 ;;
+esac
+missing=
+for package in $(grep -E "$kinds" "$here/packages.txt" | cut -d' ' -f2); do
+	# npm and node may come from elsewhere than Debian: the programs are what is needed.
+	case $package in
+	nodejs) command -v node >/dev/null 2>&1 && continue ;;
+	npm) command -v npm >/dev/null 2>&1 && continue ;;
+	esac
+	dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+command -v apt-get >/dev/null 2>&1 || { echo "these packages are missing and this is no Debian:$missing" >&2; exit 1; }
+as=
+if [ "$(id -u)" != 0 ]; then
+	command -v sudo >/dev/null 2>&1 || { echo "run as root, or install:$missing" >&2; exit 1; }
+	as=sudo
+fi
+echo "installing:$missing"
+$as apt-get update -q >/dev/null
+# shellcheck disable=SC2086
+$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null
