@@ -48,7 +48,7 @@ struct rdv_buffer {
 };
 
 void rdv_buffer_init(struct rdv_buffer *b, size_t limit);
-void rdv_buffer_done(struct rdv_buffer *b); /* accepts NULL; the buffer is as after init with the same limit */
+void rdv_buffer_done(struct rdv_buffer *b);  /* accepts NULL; the buffer is as after init with the same limit */
 void rdv_buffer_clear(struct rdv_buffer *b); /* size 0, failed false, memory kept */
 /* Room for `more` bytes beyond size; NULL (and failed) if that does not fit. Does not change size. */
 uint8_t *rdv_buffer_reserve(struct rdv_buffer *b, size_t more);
@@ -60,7 +60,7 @@ void rdv_buffer_u8(struct rdv_buffer *b, uint8_t v);
 void rdv_buffer_u16(struct rdv_buffer *b, uint16_t v); /* little-endian, as all of them */
 void rdv_buffer_u32(struct rdv_buffer *b, uint32_t v);
 void rdv_buffer_u64(struct rdv_buffer *b, uint64_t v);
-void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v); /* LEB128, at most 10 bytes */
+void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v);           /* LEB128, at most 10 bytes */
 void rdv_buffer_prefixed(struct rdv_buffer *b, struct rdv_slice s); /* varint length, then the bytes */
 /* Always NUL-terminated text of the content (NUL not counted in size); "" when empty or failed. */
 const char *rdv_buffer_string(struct rdv_buffer *b);

@@ -26,7 +26,7 @@ struct rdv_mono rdv_mono_now(void);
 struct rdv_now rdv_now(void);
 int64_t rdv_mono_now_us(void); /* microseconds of CLOCK_MONOTONIC, for measuring only */
 
-/* Saturating: never overflows, RDV_NEVER stays RDV_NEVER. */
+/* Saturating: never overflows, RDV_NEVER stays RDV_NEVER (but nothing times it is nothing). */
 int64_t rdv_ms_add(int64_t a, int64_t b);
 int64_t rdv_ms_mul(int64_t a, int64_t b);
 

@@ -26,7 +26,7 @@ struct rdv_map {
 void rdv_map_init(struct rdv_map *m, const struct rdv_map_ops *ops, void *owner);
 void rdv_map_done(struct rdv_map *m);
 enum redrive_status rdv_map_insert(struct rdv_map *m, uint32_t ref) RDV_MUST_CHECK; /* NO_MEMORY: not inserted */
-void rdv_map_remove(struct rdv_map *m, uint32_t ref);                              /* it must be in the map */
+void rdv_map_remove(struct rdv_map *m, uint32_t ref);                               /* it must be in the map */
 /* First entry of the hash's chain (0 = none); go on with *ops->link. The caller compares keys itself: the chain
  * holds entries of other hashes, too. */
 uint32_t rdv_map_first(const struct rdv_map *m, uint64_t hash);

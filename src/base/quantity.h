@@ -5,7 +5,9 @@
  *   rate      NUMBER/(s|m|h)
  *   ratio     NUMBER% (0-100 and beyond is the caller's to judge) or a plain fraction 0.2
  * Numbers may have a fraction ("1.5s", "0.5/s"). Anything else, an overflow or trailing bytes: INVALID.
- * Formatting gives the shortest text that parses back to the same value. Pure; any thread. */
+ * Durations and sizes are exact: what is no whole ms or byte ("0.5ms") is INVALID, not rounded.
+ * Formatting gives the shortest text that parses back to the same value, always with a unit ("512B", "20%").
+ * What no text gives (negative, not a number, 10^15 and above) is printed for people only. Pure; any thread. */
 #ifndef RDV_BASE_QUANTITY_H
 #define RDV_BASE_QUANTITY_H
 #include "bytes.h"

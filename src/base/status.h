@@ -37,10 +37,12 @@ struct rdv_error {
 };
 
 /* Sets the text. Returns `status`, so that `return rdv_error_set(e, REDRIVE_IO, "...")` works; e may be NULL. */
-enum redrive_status rdv_error_set(struct rdv_error *e, enum redrive_status status, const char *fmt, ...) RDV_PRINTF(3, 4);
-/* Puts "<fmt>: " in front of the text. Returns `status`; e may be NULL. */
+enum redrive_status rdv_error_set(struct rdv_error *e, enum redrive_status status, const char *fmt, ...)
+	RDV_PRINTF(3, 4);
+/* Puts "<fmt>: " in front of the text, or of the status's words if there is none. Returns `status`; e may be NULL. */
 enum redrive_status rdv_error_prefix(struct rdv_error *e, enum redrive_status status, const char *fmt, ...)
 	RDV_PRINTF(3, 4);
-/* Sets the text to "<fmt>: <strerror(errno_value)>" and returns the status that fits (ENOSPC: FULL, else IO). */
+/* Sets the text to "<fmt>: <strerror(errno_value)>" and returns the status that fits (ENOSPC, EDQUOT: FULL, else IO).
+ */
 enum redrive_status rdv_error_errno(struct rdv_error *e, int errno_value, const char *fmt, ...) RDV_PRINTF(3, 4);
 #endif

@@ -1,5 +1,6 @@
 /* text.h - text encodings that several rooms need: percent, base64, hex, base32, nearest word.
- * Decoders take hostile input and answer REDRIVE_INVALID. Pure; any thread. */
+ * Decoders take hostile input and answer REDRIVE_INVALID, leaving the output as it was, or TOO_LARGE when
+ * it does not fit the buffer. Pure; any thread. */
 #ifndef RDV_BASE_TEXT_H
 #define RDV_BASE_TEXT_H
 #include "bytes.h"
@@ -10,7 +11,7 @@ void rdv_percent_encode(struct rdv_buffer *out, struct rdv_slice in);
 enum redrive_status rdv_percent_decode(struct rdv_buffer *out, struct rdv_slice in) RDV_MUST_CHECK;
 /* Encodes for a URL path segment or query value: all but unreserved characters. */
 void rdv_url_encode(struct rdv_buffer *out, struct rdv_slice in);
-void rdv_base64_encode(struct rdv_buffer *out, struct rdv_slice in);                               /* RFC 4648 with padding */
+void rdv_base64_encode(struct rdv_buffer *out, struct rdv_slice in); /* RFC 4648 with padding */
 enum redrive_status rdv_base64_decode(struct rdv_buffer *out, struct rdv_slice in) RDV_MUST_CHECK; /* strict */
 void rdv_hex_encode(struct rdv_buffer *out, struct rdv_slice in);                                  /* lower case */
 /* 16 bytes as 26 characters of lower-case base32 (RFC 4648 alphabet, no padding), NUL-terminated. */
