@@ -27,6 +27,16 @@ enum rdv_record {
 };
 const char *rdv_record_name(enum rdv_record type);
 
+/* Longest pieces that are stored of what a handler tells; encoders cut at a character's boundary, decoders refuse more. */
+#define RDV_ERROR_CLASS_BYTES 256
+#define RDV_ERROR_CODE_BYTES 64
+#define RDV_ERROR_TEXT_BYTES (4 * RDV_ERROR_TEXT_CHARS)
+#define RDV_HANDLER_VERSION_BYTES 128
+#define RDV_HISTORY_CLASS_BYTES 64
+#define RDV_HISTORY_CODE_BYTES 32
+#define RDV_DEDUPE_ANSWER_BYTES 256
+#define RDV_NAME_BYTES 1024 /* of a topic, route or plan */
+
 /* ---- BODY: one message. Everything before `body` is small. ---- */
 enum { RDV_BODY_NULL_KEY = 1, RDV_BODY_TOMBSTONE = 2, RDV_BODY_HAS_ID = 4 };
 #define RDV_BODY_HINT 32 /* version 1, flags 1, reserved 2, body_at 4 (offset of the body bytes), key_hash 8, not_before 8, produced_at 8 */
@@ -52,9 +62,12 @@ enum redrive_status rdv_body_decode(struct rdv_slice payload, struct rdv_body *o
 /* The hint part alone (payload may be cut after it): flags, key_hash, not_before, produced_at. */
 enum redrive_status rdv_body_decode_hint(struct rdv_slice payload, struct rdv_body *out) RDV_MUST_CHECK;
 /* Encoded header list: appends one header / iterates. Iteration: *r from rdv_headers_begin; false at the end or on damage. */
+/* An empty slice is an empty list. */
 void rdv_headers_encode(struct rdv_buffer *out, const struct rdv_header *items, size_t count);
 struct rdv_reader rdv_headers_begin(struct rdv_slice headers, uint64_t *count);
 bool rdv_headers_next(struct rdv_reader *r, struct rdv_header *out);
+/* The list is whole: as many headers as it says, nothing behind them. */
+bool rdv_headers_valid(struct rdv_slice headers);
 
 /* ---- STATE: the whole state of one live message on one lane. ---- */
 struct rdv_attempt {       /* one line of the history */
@@ -95,7 +108,8 @@ struct rdv_message_state {
 };
 void rdv_state_encode(const struct rdv_message_state *s, struct rdv_buffer *out);
 enum redrive_status rdv_state_decode(struct rdv_slice payload, struct rdv_message_state *out) RDV_MUST_CHECK;
-/* The hint part alone: kind, reason, suspicion, last_bad_charged, due, delay, causes.failures, deliveries. */
+/* The hint part alone: kind, reason, suspicion, last_bad_charged, due, delay, deliveries, generation, causes.failures,
+ * causes.crashes, causes.deferrals; everything else is zero. */
 enum redrive_status rdv_state_decode_hint(struct rdv_slice payload, struct rdv_message_state *out) RDV_MUST_CHECK;
 /* Puts `a` into the ring: keeps the first and the last 15, counts what it drops. Slices must outlive the encode. */
 void rdv_state_add_attempt(struct rdv_message_state *s, const struct rdv_attempt *a);
@@ -108,6 +122,7 @@ struct rdv_run {
 void rdv_runs_encode(const struct rdv_run *runs, size_t count, struct rdv_buffer *out);
 /* Iterate: *r from begin (reads the version); false at the end; r->failed on damage. */
 struct rdv_reader rdv_runs_begin(struct rdv_slice payload);
+/* outcome of a decoded STARTED run is ACKED and means nothing. A run has count >= 1 and does not pass UINT64_MAX. */
 bool rdv_runs_next(struct rdv_reader *r, struct rdv_run *out);
 
 /* ---- TOPIC, LANE: names of streams. ---- */
@@ -185,5 +200,15 @@ enum redrive_status rdv_dedupe_decode(struct rdv_slice payload, struct rdv_dedup
 /* ---- COUNTERS: see account.h ---- */
 struct rdv_account;
 void rdv_counters_encode(const struct rdv_account *a, struct rdv_buffer *out);
+/* Live counts and calls are not stored: they stay zero. */
 enum redrive_status rdv_counters_decode(struct rdv_slice payload, struct rdv_account *out) RDV_MUST_CHECK;
+/* Optional, behind the counters: acks per second that a restart begins with; 0 = not told. */
+void rdv_counters_append_throughput(double throughput, struct rdv_buffer *out);
+double rdv_counters_throughput(struct rdv_slice payload);
+
+/* ---- PAUSE, CLOSE ---- */
+void rdv_pause_encode(bool paused, struct rdv_buffer *out);
+enum redrive_status rdv_pause_decode(struct rdv_slice payload, bool *paused) RDV_MUST_CHECK;
+void rdv_close_encode(struct rdv_buffer *out);
+enum redrive_status rdv_close_decode(struct rdv_slice payload) RDV_MUST_CHECK;
 #endif
