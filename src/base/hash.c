@@ -1,15 +1,15 @@
 /* hash.c - SipHash and xxh3 from their libraries, CRC32C here, secrets from the kernel.
  *
- * CRC32C has two bodies that agree. With SSE4.2 and PCLMUL one crc32 instruction takes 8 bytes in 1 cycle
- * but answers after 3, so blocks are read as three streams side by side:
+ * CRC32C has two bodies that agree. With SSE4.2 and PCLMUL: a crc32 instruction takes 8 bytes a cycle but
+ * answers after three, so blocks are read as three streams side by side and joined by multiplication:
  *
  *     | n bytes: a | n bytes: b | n bytes: c |      crc = a * x^(16n) + b * x^(8n) + c   (mod P)
  *
- * The powers are constants per block size; a carry-less multiplication by x^(8n-33) followed by one
- * crc32 instruction (which multiplies by x^32, the reflected product by x) moves a CRC n bytes on. See
- * Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", Intel 2011. Elsewhere
- * slicing by 8: eight tables of 256 words, built by the compiler from their 64 single-bit entries (a CRC is
- * linear). Nothing here fails but the kernel's randomness, which ends the program. Any thread. */
+ * A carry-less product with x^(8n-33), reduced by one crc32 instruction (which multiplies by x^32; reflection
+ * gives another x), moves a CRC n bytes on: Gopal et al., "Fast CRC computation for iSCSI polynomial using
+ * CRC32 instruction", Intel 2011. Elsewhere slicing by 8 (Kounavis and Berry 2005), with eight tables that the
+ * compiler builds from their 64 single-bit entries, since a CRC is linear.
+ * Nothing here fails but the kernel's randomness, which ends the program. Any thread. */
 #include "hash.h"
 #include <assert.h>
 #include <errno.h>
@@ -91,45 +91,41 @@ uint32_t rdv_crc32c_portable(uint32_t seed, const void *data, size_t size)
 #include <wmmintrin.h>
 
 #define FAST __attribute__((target("sse4.2,pclmul")))
+#define STREAM 96u          /* bytes of one of three streams */
+#define POWER_1 0x0715CE53u /* x^(8 * STREAM - 33) mod P, reflected */
+#define POWER_2 0xAB7AFF2Au /* x^(16 * STREAM - 33) mod P, reflected */
 
-/* What moves a CRC one and two streams of `bytes` on: x^(8n-33) and x^(16n-33) mod P, reflected. */
-struct streams {
-	size_t bytes;
-	uint32_t one, two;
-};
-
-static const struct streams sizes[] = {
-	{1024, 0x170076FA, 0xA51B6135}, {256, 0xB9E02B86, 0xDD7E3B0C}, {96, 0x0715CE53, 0xAB7AFF2A},
-	{48, 0xDDC0152B, 0x0715CE53},   {24, 0xF20C0DFE, 0xDDC0152B},
-};
-
-FAST static inline uint64_t move(uint64_t crc, uint32_t power)
+/* Carry-less product of a CRC and a power of x; one more crc32 instruction then reduces it. */
+FAST static inline uint64_t times(uint64_t crc, uint32_t power)
 {
 	__m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi64_si128(power), 0);
 
 	return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
-FAST static uint64_t three_streams(uint64_t a, const uint8_t *p, const struct streams *s)
+FAST static inline uint64_t three_streams(uint64_t a, const uint8_t *p)
 {
 	uint64_t b = 0, c = 0;
-	const uint8_t *end = p + s->bytes;
 
-	for (; p < end; p += 8) {
+	for (const uint8_t *end = p + STREAM; p < end; p += 8) {
 		a = _mm_crc32_u64(a, rdv_get_u64(p));
-		b = _mm_crc32_u64(b, rdv_get_u64(p + s->bytes));
-		c = _mm_crc32_u64(c, rdv_get_u64(p + 2 * s->bytes));
+		b = _mm_crc32_u64(b, rdv_get_u64(p + STREAM));
+		c = _mm_crc32_u64(c, rdv_get_u64(p + 2 * STREAM));
 	}
-	return c ^ _mm_crc32_u64(0, move(a, s->two) ^ move(b, s->one));
+	return c ^ _mm_crc32_u64(0, times(a, POWER_2) ^ times(b, POWER_1));
 }
 
 FAST static uint32_t crc32c_fast(uint32_t seed, const uint8_t *p, size_t size)
 {
 	uint64_t crc = (uint32_t)~seed;
 
-	for (const struct streams *s = sizes; s < sizes + sizeof sizes / sizeof sizes[0]; s++) {
-		for (; size >= 3 * s->bytes; size -= 3 * s->bytes, p += 3 * s->bytes)
-			crc = three_streams(crc, p, s);
+	for (; size >= 3 * STREAM; size -= 3 * STREAM, p += 3 * STREAM)
+		crc = three_streams(crc, p);
+	for (; size >= 32; size -= 32, p += 32) { /* by four: fewer turns, the last of which is foreseen */
+		crc = _mm_crc32_u64(crc, rdv_get_u64(p));
+		crc = _mm_crc32_u64(crc, rdv_get_u64(p + 8));
+		crc = _mm_crc32_u64(crc, rdv_get_u64(p + 16));
+		crc = _mm_crc32_u64(crc, rdv_get_u64(p + 24));
 	}
 	for (; size >= 8; size -= 8, p += 8)
 		crc = _mm_crc32_u64(crc, rdv_get_u64(p));
@@ -144,9 +140,9 @@ FAST static uint32_t crc32c_fast(uint32_t seed, const uint8_t *p, size_t size)
 
 uint32_t rdv_crc32c(uint32_t seed, const void *data, size_t size)
 {
-	if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
-		return crc32c_fast(seed, data, size);
-	return rdv_crc32c_portable(seed, data, size);
+	return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")
+		       ? crc32c_fast(seed, data, size)
+		       : rdv_crc32c_portable(seed, data, size);
 }
 #else
 uint32_t rdv_crc32c(uint32_t seed, const void *data, size_t size)

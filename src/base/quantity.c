@@ -202,7 +202,7 @@ static void keep_shorter(char best[RDV_QUANTITY_TEXT], const char *text)
 		strcpy(best, text); /* NOLINT: both have the same size */
 }
 
-/* value / weight and the unit's name, e.g. "1.5h"; false if it has more than 9 decimals. */
+/* value / weight and the unit's name, e.g. "1.5h"; false below one unit ("100ms", not "0.1s") and beyond 9 decimals. */
 static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const struct unit *unit)
 {
 	uint64_t rest = value % unit->weight;
@@ -210,6 +210,8 @@ static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const str
 	wide fraction = 0;
 	int n;
 
+	if (value < unit->weight)
+		return false;
 	while (rest) {
 		if (++decimals > 9)
 			return false;
@@ -235,8 +237,6 @@ static bool print_parts(char out[RDV_QUANTITY_TEXT], uint64_t value, unsigned se
 		uint64_t weight = duration_units[i].weight, taken = last ? value : value / weight * weight;
 		if (!(set >> i & 1))
 			continue;
-		if (taken == 0)
-			return false; /* a smaller set says the same */
 		if (!print_exactly(part, taken, &duration_units[i]) || size + strlen(part) >= RDV_QUANTITY_TEXT)
 			return false;
 		strcpy(out + size, part); /* NOLINT: just checked */
