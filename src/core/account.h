@@ -15,6 +15,7 @@ struct rdv_account {
 	uint64_t first, retries;
 	uint64_t succeeded, failed, timeouts, rejected, attempts_dropped, crashes, shutdowns, deferrals, outage;
 	uint64_t calls;                             /* live messages at the handler now; not stored */
+	uint64_t first_calls;                       /* of these, first attempts; not stored */
 	uint64_t replays_sent, replays_acked, replays_dead;
 };
 /* Moves one message from a live state (or, for RECEIVED below, from nothing) to another state. */

@@ -16,8 +16,9 @@ enum rdv_effect_kind {
 	RDV_EFFECT_RECORD,   /* append this record; the batch's ticket comes back by rdv_lane_durable */
 	RDV_EFFECT_LETTER,   /* a message is dying: make and store its letter; answer by rdv_lane_lettered */
 	RDV_EFFECT_OUTCOME,  /* a replay request ended: tell the desk; answer by rdv_lane_outcome_stored */
-	RDV_EFFECT_RELEASED, /* live record at `body`/`state` position is not live any more: rdv_log_live -1 */
+	RDV_EFFECT_RELEASED, /* `count` records of `segment` are not live any more: rdv_log_live(segment, -count, -bytes) */
 	RDV_EFFECT_ALARM,    /* tell people: text in bytes */
+	RDV_EFFECT_RESTATE,  /* read the STATE at `restate` (as for a verdict's history); answer by rdv_lane_restate */
 	RDV_EFFECT_KIND_COUNT
 };
 
@@ -40,7 +41,9 @@ struct rdv_effect {
 			uint64_t request;       /* replay request number, 0 = live message */
 			uint32_t attempt;       /* 1 + charged failures */
 			enum rdv_class class;
-			bool probe, started; /* started: STARTED must be durable before the call (its RECORD precedes this effect) */
+			bool probe;
+			bool started; /* STARTED must be durable before the call: hold the call back until this turn's ticket is durable (its
+					 RECORD comes with this turn's rdv_lane_flush, one for all) */
 		} dispatch;
 		struct {
 			enum rdv_record type;
@@ -64,12 +67,14 @@ struct rdv_effect {
 			uint32_t attempts;
 		} outcome;
 		struct {
-			uint32_t segment;
+			uint32_t segment, count;
+			uint64_t bytes; /* payload bytes of those records */
 		} released;
 		struct {
 			size_t at, size; /* text in the arena */
 			uint8_t severity; /* 0 = P0 .. 2 */
 		} alarm;
+		struct rdv_place restate;
 	};
 };
 

@@ -71,6 +71,12 @@ void rdv_lane_damaged(struct rdv_lane *l, struct rdv_now now, uint32_t entry, ui
  * PROCEED: call; DUPLICATE: booked as acked without a call; WAIT: another message of that key is at work, the call is taken back until it ends. */
 enum rdv_dedupe_answer { RDV_DEDUPE_PROCEED, RDV_DEDUPE_DUPLICATE, RDV_DEDUPE_WAIT };
 enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, uint32_t entry, uint64_t call, struct rdv_hash128 key, struct rdv_effects *out);
+/* The answer to RDV_EFFECT_RESTATE: `history` is the STATE's payload (empty: it could not be read). A lane has no history in memory; what it decides
+ * without a verdict (refund, revoke, limit_lowered, crash) is written when the history is there. Ignored when the message has moved on meanwhile. */
+void rdv_lane_restate(struct rdv_lane *l, struct rdv_now now, uint32_t entry, struct rdv_slice history, struct rdv_effects *out);
+/* Once per loop turn, before the turn's records are appended: emits the packed DONE and STARTED lists, RELEASED counts, and COUNTERS if they changed. All RECORD effects of
+ * a turn belong into one batch. Cheap when nothing happened. */
+void rdv_lane_flush(struct rdv_lane *l, struct rdv_effects *out);
 /* Where the record of an `owns_state` RECORD effect, or a record re-appended by trimming, now lies. */
 void rdv_lane_placed(struct rdv_lane *l, uint32_t entry, struct rdv_place place);
 /* All records appended before now get `ticket`; all with a ticket <= the durable one are synced. */
@@ -99,11 +105,19 @@ void rdv_lane_stop(struct rdv_lane *l);
 /* A clean end: CLOSE. */
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 
-/* ---- trimming: is the record at `place` live? (BODY: place of the body; others: the last of its (type, seq)) Singles (COUNTERS, PAUSE, LANE) are re-made by
- *      rdv_lane_rewrite, which emits RECORD effects for every single and gate, dedupe and request that lies in `segment`. ---- */
+/* ---- liveness and trimming. Counted as live (rdv_log_live): every BODY once per lane of its partition, when it is published (or folded and still owned after
+ *      recovery: ask rdv_lane_each_live), and every RECORD with owns_state, when it is appended. The lane emits RELEASED exactly once for each of them. All other records are
+ *      not counted: before any tail segment goes, with or without live records, rdv_lane_rewrite must be called for every lane; it emits what may lie there
+ *      (LANE, PAUSE, COUNTERS, gates, requests, dedupe), and the segment goes when that is durable.
+ *      rdv_lane_owns: is the record at `place` live (BODY, STATE; others: false)? A re-appended one is reported by rdv_lane_moved.
+ *      A BODY that is re-appended because another lane owns it would come back to life in the lanes that finished it: for each of those,
+ *      rdv_lane_done_again must be called in the same turn; its DONE then lies behind the BODY. ---- */
 bool rdv_lane_owns(const struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place, uint32_t *entry);
 void rdv_lane_moved(struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place);
 void rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
+void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq);
+/* After recovery: every live record that counts, BODY and STATE. */
+void rdv_lane_each_live(const struct rdv_lane *l, void (*each)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place), void *ctx);
 
 /* ---- questions ---- */
 struct rdv_where {
@@ -117,6 +131,10 @@ struct rdv_where {
 enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now, uint64_t seq, struct rdv_where *out) RDV_MUST_CHECK;
 /* Live messages of a key, by position, from `from` on, at most max; scans at most `budget` entries when order is none; returns how many, *next = where to go on (UINT64_MAX: complete). */
 size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint64_t from, uint64_t seqs[], size_t max, uint64_t *next);
+/* Live messages of a key that wait for their turn; the publisher's side refuses more than 100,000. 0 with order: none. */
+uint32_t rdv_lane_held_of_key(const struct rdv_lane *l, uint64_t key_hash);
+/* An open or finished replay request; slices borrow from the lane. */
+bool rdv_lane_request(const struct rdv_lane *l, uint64_t number, struct rdv_request *out);
 const struct rdv_account *rdv_lane_account(const struct rdv_lane *l);
 uint64_t rdv_lane_held_back(const struct rdv_lane *l); /* due retries that wait for a budget token */
 int64_t rdv_lane_overdue_ms(const struct rdv_lane *l, struct rdv_now now);
