@@ -1,0 +1,37 @@
+/* topic_room.h - what topic.c and publish.c share. Internal to the room; see topic.c for the locks. */
+#ifndef RDV_BROKERS_EMBEDDED_TOPIC_ROOM_H
+#define RDV_BROKERS_EMBEDDED_TOPIC_ROOM_H
+#include <pthread.h>
+#include <stdatomic.h>
+#include "ids.h"
+#include "topic.h"
+
+#define RDV_TOPIC_NAME_MAX 200
+
+struct rdv_topic {
+	struct rdv_topics *set; /* borrows */
+	char name[RDV_TOPIC_NAME_MAX + 1];
+	uint8_t secret[16];
+	uint32_t partitions, first_stream;
+	uint32_t segment; /* of its TOPIC record */
+	uint32_t turn;    /* of null keys; under the append mutex */
+	_Atomic int64_t ids_ttl_ms;
+	_Atomic uint64_t next_offset[];
+};
+
+struct rdv_topics {
+	struct rdv_topics_options options;
+	struct rdv_log *log;      /* borrows */
+	struct rdv_topic **items; /* owns; under mutex */
+	size_t count;
+	uint32_t next_stream;
+	uint64_t last_ticket; /* of the last publishing that recorded an id; under mutex */
+	struct rdv_ids ids;   /* under mutex */
+	pthread_mutex_t mutex;
+};
+
+static inline size_t rdv_topic_record_bytes(const struct rdv_topic *t)
+{
+	return 64 + RDV_TOPIC_NAME_MAX + 8 * (size_t)t->partitions;
+}
+#endif
