@@ -32,6 +32,15 @@ struct rdv_call {
 
 void rdv_call_init(struct rdv_call *c);
 void rdv_call_reset(struct rdv_call *c); /* drops hold, answer and text memory; ready for another use */
+/* Puts a copy of `answer` into the call: its slices move to `text`, cut to what is stored of them, with bytes that are no UTF-8
+ * replaced. Short of memory the slices stay empty. */
+void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer);
+/* Sets an answer that is no handler's: how the call ended, and one sentence (static) about it. */
+void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, const char *text);
+/* The message's id: topic-partition-offset. */
+void rdv_call_message_id(const struct rdv_call *c, struct rdv_buffer *out);
+/* What Idempotency-Key says: the call's key, else the publish id, else the message id (written to `scratch`). */
+struct rdv_slice rdv_call_idempotency_key(const struct rdv_call *c, const struct rdv_body *body, struct rdv_buffer *scratch);
 
 /* Where completions go. Thread-safe, never blocks, takes the calls back. */
 struct rdv_sink {
@@ -44,15 +53,18 @@ struct rdv_handler_ops {
 	const char *kind; /* "http" ... */
 	/* Takes a list of calls. Thread: core. */
 	void (*submit)(struct rdv_handler *h, struct rdv_call *list);
-	/* Every open call is completed as soon as possible with RDV_TRANSPORT_SHUTDOWN (the end of a drain). */
+	/* Every open call is completed as soon as possible with RDV_TRANSPORT_SHUTDOWN (the end of a drain), and so is every call that is
+	 * submitted later. A call whose verdict is already known, or whose C callback is still running, ends with that verdict. */
 	void (*cut)(struct rdv_handler *h);
-	/* No calls are open. */
+	/* No calls are open. Waits for the handler's own threads. */
 	void (*free)(struct rdv_handler *h);
 };
 struct rdv_handler { /* first member of every handler */
 	const struct rdv_handler_ops *ops;
 	struct rdv_sink sink;
 };
+
+struct rdv_pair { const char *name, *value; };
 
 /* ---- http.c: one thread with a libuv loop and a curl multi handle serves all http handlers of a pool ---- */
 struct rdv_http_pool; /* the thread */
@@ -61,7 +73,7 @@ void rdv_http_pool_free(struct rdv_http_pool *p); /* all its handlers are freed 
 struct rdv_http_options {
 	const char *url;
 	int64_t timeout_ms;
-	const struct { const char *name, *value; } *headers; /* sent with every request */
+	const struct rdv_pair *headers; /* sent with every request */
 	size_t header_count;
 	const char *ca_file, *cert_file, *key_file; /* NULL = default */
 	bool cloudevents;
@@ -81,15 +93,16 @@ struct rdv_exec_options {
 	const char *const *command; size_t command_count; /* argv; [0] is looked up in PATH, relative to `dir` when it has a slash */
 	const char *dir;                                  /* working directory; NULL = ours */
 	int64_t timeout_ms, kill_after_ms;                /* TERM at timeout, KILL after (default 5 s) */
-	const struct { const char *name, *value; } *env; size_t env_count;
+	const struct rdv_pair *env; size_t env_count;
 };
 enum redrive_status rdv_exec_new(struct rdv_exec_pool *pool, const struct rdv_exec_options *options, struct rdv_sink sink, struct rdv_handler **out,
 				 struct rdv_error *error) RDV_MUST_CHECK;
 
 /* ---- callback.c: the C API's function on `threads` own threads ---- */
 struct rdv_callback_options {
-	/* Called on one of the threads. Returns true when it has set call->answer (verdict now); false: the verdict comes later by
-	 * rdv_callback_answer, at most timeout_ms after the call. */
+	/* Called on one of the threads. Returns true when it has set call->answer (verdict now; as long as it runs the handler is alive, so that
+	 * the verdict counts however long it took); false: the verdict comes later by rdv_callback_answer, at most timeout_ms after the start of
+	 * the call. rdv_callback_answer may even come before it returns; then what it returns is ignored. */
 	bool (*call)(void *ctx, struct rdv_call *call);
 	void *ctx;
 	uint32_t threads; /* 1..64 */
@@ -103,15 +116,21 @@ enum redrive_status rdv_callback_answer(struct rdv_handler *h, uint64_t call_id,
 /* ---- lease.c: pull. Calls wait here until somebody leases them; the runtime's permits bound how many. ---- */
 struct rdv_lease_options {
 	int64_t lease_for_ms; /* default of a lease */
-	uint32_t max;         /* calls kept at most (the route's concurrency) */
+	uint32_t max;         /* calls kept at most (the route's concurrency); 0 = no bound of its own */
+	uint32_t number;      /* tokens carry it, so that the handler of a token can be found */
 };
 enum redrive_status rdv_lease_new(const struct rdv_lease_options *options, struct rdv_sink sink, struct rdv_handler **out, struct rdv_error *error) RDV_MUST_CHECK;
 struct rdv_leased { char token[48]; struct rdv_wall expires_at; struct rdv_call *call; /* borrows: valid during `each` only */ };
 /* Leases up to max messages; waits at most wait_ms for the first (another thread's time). each() is called under the handler's lock. */
 enum redrive_status rdv_lease_take(struct rdv_handler *h, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
 				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx) RDV_MUST_CHECK;
-/* Like take without waiting; for callers that suspend instead: `ready` is called once, from the core thread, when something may be there. */
-void rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *ctx), void *ctx);
+/* For callers that suspend instead of waiting: take with wait_ms 0, and if nothing came, `ready` is called once when something may be there:
+ * from the thread that submits, cuts or completes, or at once from this call. It must not block or use the handler. NO_MEMORY: never. */
+enum redrive_status rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *ctx), void *ctx) RDV_MUST_CHECK;
+/* Forgets it; true when `ready` has not been called and will not be. */
+bool rdv_lease_forget(struct rdv_handler *h, void *ctx);
+/* The `number` of the handler that gave out this token; false when it is no token. */
+bool rdv_lease_token_number(const char *token, uint32_t *number);
 /* A verdict. NOT_FOUND: unknown token; CONFLICT: it expired and another has the message, or it is finished. */
 enum redrive_status rdv_lease_answer(struct rdv_handler *h, const char *token, const struct rdv_answer *answer) RDV_MUST_CHECK;
 enum redrive_status rdv_lease_extend(struct rdv_handler *h, const char *token, int64_t lease_for_ms, struct rdv_wall *expires_at) RDV_MUST_CHECK;

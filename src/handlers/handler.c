@@ -1,0 +1,88 @@
+/* handler.c - what all handlers share: the life of a call, its answer, and how a message is named to a handler.
+ *
+ * A call belongs to the runtime; between submit and complete to the handler. Its answer's slices live in its `text`
+ * buffer, which reset gives back, or are static. Every slice is reserved for before the first is appended, so that none
+ * of them moves. What always holds: an answer that this file made is within the bounds of record.h and valid UTF-8.
+ * Short of memory the words are lost, never the answer. No locks: a call has one owner at a time. */
+#include "handler.h"
+#include "clean.h"
+#include <inttypes.h>
+
+#define TEXT_LIMIT (256u << 10) /* of a call's text buffer */
+
+static const struct rdv_answer no_answer = {.exit_code = -1};
+
+void rdv_call_init(struct rdv_call *c)
+{
+	*c = (struct rdv_call){.answer = no_answer};
+	rdv_buffer_init(&c->text, TEXT_LIMIT);
+}
+
+void rdv_call_reset(struct rdv_call *c)
+{
+	rdv_block_unref(c->hold);
+	rdv_buffer_done(&c->text);
+	rdv_call_init(c);
+}
+
+/* Bytes that `in` can take at most when it is cleaned: a bad byte becomes three. */
+static size_t clean_size(struct rdv_slice in, size_t max)
+{
+	return in.size > max / 3 ? max : in.size * 3;
+}
+
+void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer)
+{
+	struct rdv_failure f = answer->failure;
+	struct rdv_slice version = answer->handler_version,
+			 first = rdv_slice_cut_utf8(answer->answer, RDV_DEDUPE_ANSWER_BYTES);
+	size_t size = clean_size(f.class, RDV_ERROR_CLASS_BYTES) + clean_size(f.root_class, RDV_ERROR_CLASS_BYTES) +
+		      clean_size(f.code, RDV_ERROR_CODE_BYTES) + clean_size(f.text, RDV_ERROR_TEXT_BYTES) +
+		      clean_size(f.stack, RDV_ERROR_STACK_BYTES) + clean_size(version, RDV_HANDLER_VERSION_BYTES) +
+		      first.size;
+	struct rdv_buffer *to = &c->text;
+	struct rdv_answer *a = &c->answer;
+
+	*a = *answer;
+	a->failure = (struct rdv_failure){0};
+	a->answer = a->handler_version = (struct rdv_slice){0};
+	rdv_buffer_clear(to);
+	if (!size || !rdv_buffer_reserve(to, size))
+		return;
+	a->failure.class = rdv_clean_slice(to, f.class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
+	a->failure.root_class = rdv_clean_slice(to, f.root_class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
+	a->failure.code = rdv_clean_slice(to, f.code, SIZE_MAX, RDV_ERROR_CODE_BYTES);
+	a->failure.text = rdv_clean_slice(to, f.text, RDV_ERROR_TEXT_CHARS, RDV_ERROR_TEXT_BYTES);
+	a->failure.stack = rdv_clean_slice(to, f.stack, SIZE_MAX, RDV_ERROR_STACK_BYTES);
+	a->handler_version = rdv_clean_slice(to, version, SIZE_MAX, RDV_HANDLER_VERSION_BYTES);
+	a->answer = rdv_slice(to->data + to->size, first.size);
+	rdv_buffer_slice(to, first);
+}
+
+void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, const char *text)
+{
+	int64_t took_ms = c->answer.took_ms;
+
+	c->answer = no_answer;
+	c->answer.transport = transport;
+	c->answer.failure.text = rdv_slice_text(text);
+	c->answer.took_ms = took_ms;
+}
+
+void rdv_call_message_id(const struct rdv_call *c, struct rdv_buffer *out)
+{
+	rdv_buffer_printf(out, "%s-%" PRIu32 "-%" PRIu64, c->topic, c->partition, c->offset);
+}
+
+struct rdv_slice rdv_call_idempotency_key(const struct rdv_call *c, const struct rdv_body *body,
+					  struct rdv_buffer *scratch)
+{
+	size_t start = scratch->size;
+
+	if (c->idempotency_key.size)
+		return c->idempotency_key;
+	if (body->flags & RDV_BODY_HAS_ID)
+		return body->publish_id;
+	rdv_call_message_id(c, scratch);
+	return rdv_slice(scratch->data ? scratch->data + start : NULL, scratch->size - start);
+}
