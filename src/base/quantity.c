@@ -305,28 +305,40 @@ static bool print_near(char out[RDV_QUANTITY_TEXT], const struct unit *unit, dou
 	return false;
 }
 
+/* The shortest text over the units; "" if there is none. */
 static void format_double(double value, const struct unit *units, size_t count, char out[RDV_QUANTITY_TEXT])
 {
 	char text[RDV_QUANTITY_TEXT];
-	locale_t before = uselocale(c_locale());
 
 	out[0] = '\0';
-	if (value >= 0 && value < 1e15)
-		for (size_t i = 0; i < count; i++)
-			if (print_near(text, &units[i], value))
-				keep_shorter(out, text);
-	if (!out[0])
-		snprintf(out, RDV_QUANTITY_TEXT, "%.17g%s", value, units[0].name);
-	uselocale(before);
+	if (!(value >= 0 && value < 1e15))
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (print_near(text, &units[i], value))
+			keep_shorter(out, text);
 }
 
 void rdv_rate_format(double per_second, char out[RDV_QUANTITY_TEXT])
 {
+	locale_t before = uselocale(c_locale());
+
 	format_double(per_second, rate_units, COUNT(rate_units), out);
+	if (!out[0])
+		snprintf(out, RDV_QUANTITY_TEXT, "%.17g/s", per_second);
+	uselocale(before);
 }
 
-/* The percent form wherever there is one: "1" would be read as 1 %. */
+/* The percent form wherever there is one, since "1" would be taken for 1 %. */
 void rdv_ratio_format(double fraction, char out[RDV_QUANTITY_TEXT])
 {
-	format_double(fraction, ratio_units, 1, out);
+	locale_t before = uselocale(c_locale());
+
+	for (size_t i = 0; i < COUNT(ratio_units); i++) {
+		format_double(fraction, &ratio_units[i], 1, out);
+		if (out[0])
+			break;
+	}
+	if (!out[0])
+		snprintf(out, RDV_QUANTITY_TEXT, "%.17g", fraction);
+	uselocale(before);
 }

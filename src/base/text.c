@@ -107,13 +107,22 @@ void rdv_base64_encode(struct rdv_buffer *out, struct rdv_slice in)
 	out->size += size;
 }
 
+static bool is_ascii(struct rdv_slice in)
+{
+	for (size_t i = 0; i < in.size; i++)
+		if (in.data[i] & 0x80)
+			return false;
+	return true;
+}
+
 enum redrive_status rdv_base64_decode(struct rdv_buffer *out, struct rdv_slice in)
 {
 	const char *text = (const char *)in.data;
 	size_t size;
 	uint8_t *to;
 
-	if (in.size % 4)
+	/* libsodium 1.0.18 takes some bytes above 0x7f, negative as char, for '+' or '/'. */
+	if (in.size % 4 || !is_ascii(in))
 		return REDRIVE_INVALID;
 	if (!in.size)
 		return out->failed ? REDRIVE_TOO_LARGE : REDRIVE_OK;
