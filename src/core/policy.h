@@ -9,7 +9,12 @@
 #include "../base/random.h"
 
 enum rdv_backoff {
-	RDV_BACKOFF_FIXED, RDV_BACKOFF_LINEAR, RDV_BACKOFF_EXPONENTIAL, RDV_BACKOFF_POLYNOMIAL, RDV_BACKOFF_LIST, RDV_BACKOFF_ROCKETMQ,
+	RDV_BACKOFF_FIXED,
+	RDV_BACKOFF_LINEAR,
+	RDV_BACKOFF_EXPONENTIAL,
+	RDV_BACKOFF_POLYNOMIAL,
+	RDV_BACKOFF_LIST,
+	RDV_BACKOFF_ROCKETMQ,
 	RDV_BACKOFF_COUNT
 };
 enum rdv_jitter { RDV_JITTER_NONE, RDV_JITTER_ADD, RDV_JITTER_BOTH, RDV_JITTER_FULL };
@@ -17,21 +22,27 @@ enum rdv_order { RDV_ORDER_NONE, RDV_ORDER_KEY };
 enum rdv_after_dead { RDV_AFTER_CONTINUE, RDV_AFTER_HOLD, RDV_AFTER_FOLLOW };
 enum rdv_on_exhausted { RDV_EXHAUSTED_DEAD, RDV_EXHAUSTED_DROP };
 enum rdv_preset {
-	RDV_PRESET_NONE, RDV_PRESET_PAYMENT, RDV_PRESET_ORDER, RDV_PRESET_NOTICE, RDV_PRESET_LOG, RDV_PRESET_REALTIME, RDV_PRESET_COUNT
+	RDV_PRESET_NONE,
+	RDV_PRESET_PAYMENT,
+	RDV_PRESET_ORDER,
+	RDV_PRESET_NOTICE,
+	RDV_PRESET_LOG,
+	RDV_PRESET_REALTIME,
+	RDV_PRESET_COUNT
 };
 
 #define RDV_DELAYS_MAX 64
 
 struct rdv_retry {
-	uint32_t attempts;             /* failed tries before dead; >= 1 */
+	uint32_t attempts; /* failed tries before dead; >= 1 */
 	enum rdv_on_exhausted on_exhausted;
-	int64_t window_ms;             /* the business's own limit, 0 = none: explain and check compare */
+	int64_t window_ms; /* the business's own limit, 0 = none: explain and check compare */
 	enum rdv_backoff backoff;
 	int64_t base_ms;
 	double factor, exponent;
-	int64_t cap_ms;                /* 0 = its default: 1 h, for list and rocketmq their longest entry */
+	int64_t cap_ms; /* 0 = its default: 1 h, for list and rocketmq their longest entry */
 	enum rdv_jitter jitter;
-	double jitter_fraction;        /* ADD: 0..f on top; BOTH: -f..+f */
+	double jitter_fraction; /* ADD: 0..f on top; BOTH: -f..+f */
 	int64_t min_ms;
 	int64_t max_age_ms;
 	uint32_t crashes, deferrals;

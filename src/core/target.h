@@ -18,24 +18,27 @@ enum rdv_breaker_state { RDV_UP, RDV_DOWN, RDV_HALF };
 
 struct rdv_grant {
 	enum rdv_class class;
-	bool probe;       /* DOWN or storm: this call is a probe */
-	uint32_t route;   /* routes the grant is for (a storm's probe), UINT32_MAX = any */
+	bool probe;                                /* DOWN or storm: this call is a probe */
+	uint32_t route;                            /* routes the grant is for (a storm's probe), UINT32_MAX = any */
 	uint64_t avoid_message, avoid_fingerprint; /* probe: take another than these if there is one; 0 = none */
 };
 
 /* What dispatching needs to know of the waiting work: bit (1 << class). Routes under storm hold are asked apart. */
 struct rdv_work {
-	uint8_t classes;              /* of routes that are not under storm hold */
-	uint32_t storm_route;         /* a route under storm hold with work, whose probe is due; UINT32_MAX none (see rdv_target_storm_probe) */
-	int64_t suspect_overdue_ms;   /* of the oldest due suspect; < 0 none */
+	uint8_t classes;            /* of routes that are not under storm hold */
+	uint32_t storm_route;       /* a route under storm hold with work, whose probe is due; UINT32_MAX none (see
+				       rdv_target_storm_probe) */
+	int64_t suspect_overdue_ms; /* of the oldest due suspect; < 0 none */
 };
 
 /* How a verdict is to be booked. */
 struct rdv_booking {
-	bool charged;       /* the attempt counts against the message */
-	bool outage;        /* not charged because the target is down: cause outage */
-	bool suspicious;    /* the charged failure came while others succeeded: suspicion + 1 */
-	bool went_down;     /* UP -> DOWN now: refund every charged bad outcome that came at or after refund_since */
+	bool charged;    /* the attempt counts against the message: bad evidence while UP, or a reject. Never for crash
+			    (its own limit), defer, shutdown, ok */
+	bool outage;     /* not charged because the target is down, or the route under storm hold: cause outage (also
+			    instead of crash) */
+	bool suspicious; /* the charged failure came while others succeeded: suspicion + 1 */
+	bool went_down;  /* UP -> DOWN now: refund every charged bad outcome that came at or after refund_since */
 	struct rdv_mono refund_since;
 	bool went_half, went_up;
 	bool take_as_outage_msg; /* storm hold: this reject is retried, uncharged (as in DOWN) */
@@ -47,9 +50,9 @@ struct rdv_call_report {
 	uint32_t route;
 	enum rdv_class class;
 	bool probe;
-	uint32_t attempt;          /* 1 = the message's first */
-	bool was_suspect;          /* the message is a suspect: never evidence for DOWN */
-	uint64_t message;          /* identifies the message among this target's (distinct counting); never 0 */
+	uint32_t attempt; /* 1 = the message's first */
+	bool was_suspect; /* the message is a suspect: never evidence for DOWN */
+	uint64_t message; /* identifies the message among this target's (distinct counting); never 0 */
 	struct rdv_mono started;
 	const struct rdv_verdict *verdict; /* borrows */
 };
@@ -60,7 +63,7 @@ struct rdv_target_status {
 	struct rdv_wall probe_at; /* ms 0 = none */
 	double budget_spent_ratio;
 	uint32_t in_flight;
-	double throughput; /* acks per second remembered for HALF */
+	double throughput;  /* acks per second remembered for HALF */
 	uint32_t limit_now; /* concurrency in force (adaptive) */
 };
 
@@ -76,10 +79,14 @@ void rdv_target_leave(struct rdv_target *t, uint32_t route);
 /* `routes resume`: ends a storm hold; for an hour rejects are taken as dead. */
 void rdv_target_storm_resume(struct rdv_target *t, uint32_t route, struct rdv_now now);
 bool rdv_target_storm_held(const struct rdv_target *t, uint32_t route);
+/* The held route may send a probe now: none is out and its time has come. Else *at = when to ask again (RDV_NEVER:
+ * after that probe's verdict). */
+bool rdv_target_storm_probe(const struct rdv_target *t, uint32_t route, struct rdv_now now, struct rdv_mono *at);
 
 /* A lane opened with overdue retries: their release starts at the remembered throughput and doubles each second. */
 void rdv_target_backlog_opened(struct rdv_target *t, struct rdv_now now, double throughput);
-/* One permit for one of the offered classes, or false and *wake = when asking again may help (RDV_NEVER: after a verdict). */
+/* One permit for one of the offered classes, or false and *wake = when asking again may help (RDV_NEVER: after a
+ * verdict). */
 bool rdv_target_take(struct rdv_target *t, struct rdv_now now, const struct rdv_work *work, struct rdv_grant *out,
 		     struct rdv_mono *wake) RDV_MUST_CHECK;
 /* The grant was not used (no such message after all): everything is given back. */
