@@ -24,4 +24,9 @@ struct rdv_file_ops {
 	int (*mkdir)(void *ctx, const char *path, mode_t mode);
 };
 extern const struct rdv_file_ops rdv_file_real;
+
+/* Writes all of it, going on after short writes; `iov` is used up. 0 or -errno. */
+int rdv_file_write_all(const struct rdv_file_ops *ops, void *ctx, int fd, struct iovec *iov, int count, uint64_t offset);
+/* Reads until `size` or the end of the file; bytes read or -errno. */
+ssize_t rdv_file_read_all(const struct rdv_file_ops *ops, void *ctx, int fd, void *data, size_t size, uint64_t offset);
 #endif

@@ -54,7 +54,8 @@ struct rdv_log_opened { /* what recovery found */
 	bool created;
 };
 
-/* CORRUPT and VERSION change nothing on disk and name segment and offset. */
+/* CORRUPT and VERSION change nothing on disk and name segment and offset. *out is set before the first call of fold, which may use it for
+ * rdv_log_live and rdv_log_id alone; it is NULL again when the open fails. */
 enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_fold fold, void *ctx, struct rdv_log **out,
 				 struct rdv_log_opened *opened, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_log_close(struct rdv_log *log); /* commits nothing; releases the lock */
@@ -65,10 +66,14 @@ enum rdv_log_use { RDV_LOG_PUBLISH, RDV_LOG_OUTCOME };
 /* Takes the append mutex with room for frames of `payload_bytes` in all and `frames` headers. PUBLISH waits at most `wait_ms` for a free buffer (then FULL), and is FULL
  * below the reserve. OUTCOME never waits: extra buffers are allocated (NO_MEMORY otherwise). On not OK the mutex is not held. */
 enum redrive_status rdv_log_begin(struct rdv_log *log, enum rdv_log_use use, size_t payload_bytes, uint32_t frames, int wait_ms) RDV_MUST_CHECK;
-/* Room for one frame's payload; the caller fills it before the next put or end (the checksum is taken then). frame: type, flags, hint_len, stream, seq, length are read; position and number are set. */
+/* The largest payload a frame may have here: a frame lies in one segment. */
+size_t rdv_log_max_payload(const struct rdv_log *log);
+/* Room for one frame's payload; NULL, and nothing put, if it is larger than that or than what begin announced; the caller fills it before the next put or end (the checksum is taken then). frame: type, flags, hint_len, stream, seq, length are read; position and number are set. */
 uint8_t *rdv_log_put(struct rdv_log *log, struct rdv_frame *frame);
 /* Releases the mutex, wakes the writer. ticket = number of the last frame put. MORE is set by the log on all but the last when `batch`. */
 void rdv_log_end(struct rdv_log *log, bool batch, uint64_t *ticket);
+/* Releases the mutex; everything put since begin is taken back. */
+void rdv_log_cancel(struct rdv_log *log);
 /* Blocks until the ticket is durable. OK, FAILED, or TIMEOUT (-1 = for ever). */
 enum redrive_status rdv_log_wait(struct rdv_log *log, uint64_t ticket, int timeout_ms) RDV_MUST_CHECK;
 uint64_t rdv_log_durable_ticket(const struct rdv_log *log);

@@ -1,0 +1,466 @@
+/* open.c - opening and closing a log: the lock, the files, recovery, and making the tail safe before it is used.
+ *
+ * recover.c reads and decides; nothing is changed before it, and the owner's fold, have said OK. Then, in this order:
+ *   1. segments behind the end that hold frames are removed, last first: nothing in them was acknowledged;
+ *   2. whatever lies behind the last number known synced is written again, and zeros behind it (to the segment's end if valid
+ *      frames were found there, so that they can never follow a new frame), and synced: after a failed sync the page cache shows
+ *      bytes that the disk does not have;
+ *   3. leftovers (.fill, hints without a segment) are removed.
+ * The lock is a flock on `lock`, which holds the pid; it dies with the process. Any thread may open; close is the last call. */
+#include "internal.h"
+#include "recover.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define SEGMENT_SIZE (64u << 20)
+#define BUFFER_SIZE (1u << 20)
+
+/* ---- the directory ---- */
+
+struct names {
+	uint64_t *items; /* owns */
+	size_t count, capacity;
+};
+
+struct listing {
+	struct names of[RDV_STORE_KINDS];
+	uint64_t highest; /* number of a spare or fill */
+	bool failed;
+};
+
+static void see_name(void *ctx, const char *name)
+{
+	struct listing *l = ctx;
+	enum rdv_store_kind kind;
+	struct names *names;
+	uint64_t number;
+
+	if (!rdv_store_parse(name, &kind, &number))
+		return;
+	names = &l->of[kind];
+	if (names->count == names->capacity) {
+		size_t capacity = names->capacity ? 2 * names->capacity : 64;
+		uint64_t *items = realloc(names->items, capacity * sizeof *items);
+
+		if (!items) {
+			l->failed = true;
+			return;
+		}
+		names->items = items;
+		names->capacity = capacity;
+	}
+	names->items[names->count++] = number;
+	if ((kind == RDV_STORE_SPARE || kind == RDV_STORE_FILL) && number != UINT64_MAX && number > l->highest)
+		l->highest = number;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void listing_done(struct listing *l)
+{
+	int i;
+
+	for (i = 0; i < RDV_STORE_KINDS; i++)
+		free(l->of[i].items);
+}
+
+static enum redrive_status list(const struct rdv_store *s, struct listing *l, struct rdv_error *error)
+{
+	int err = s->ops->list(s->ctx, s->dir, see_name, l), i;
+
+	if (err)
+		return rdv_error_errno(error, -err, "list '%s'", s->dir);
+	if (l->failed)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory to list '%s'", s->dir);
+	for (i = 0; i < RDV_STORE_KINDS; i++)
+		if (l->of[i].count)
+			qsort(l->of[i].items, l->of[i].count, sizeof *l->of[i].items, by_number);
+	return REDRIVE_OK;
+}
+
+static enum redrive_status make_dir(const struct rdv_store *s, struct rdv_error *error)
+{
+	char *copy, *parent;
+	int err = s->ops->mkdir(s->ctx, s->dir, 0700);
+
+	if (err == -EEXIST)
+		return REDRIVE_OK;
+	if (err)
+		return rdv_error_errno(error, -err, "create '%s'", s->dir);
+	copy = strdup(s->dir);
+	if (!copy)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory");
+	parent = dirname(copy);
+	err = s->ops->fsync_dir(s->ctx, parent);
+	free(copy);
+	return err ? rdv_error_errno(error, -err, "sync the directory above '%s'", s->dir) : REDRIVE_OK;
+}
+
+/* ---- the lock ---- */
+
+static enum redrive_status held_by(const char *path, int fd, struct rdv_error *error)
+{
+	char pid[32] = "";
+	ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+
+	pid[n > 0 ? n : 0] = '\0';
+	pid[strcspn(pid, "\n")] = '\0';
+	return rdv_error_set(error, REDRIVE_BUSY, "'%s' is held by process %s", path, pid[0] ? pid : "?");
+}
+
+static enum redrive_status take_lock(struct rdv_log *log, struct rdv_error *error)
+{
+	char path[RDV_STORE_PATH], pid[32];
+	enum redrive_status status;
+	int size;
+
+	snprintf(path, sizeof path, "%s/lock", log->store.dir);
+	log->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (log->lock_fd < 0)
+		return rdv_error_errno(error, errno, "open '%s'", path);
+	if (flock(log->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		status = errno == EWOULDBLOCK ? held_by(path, log->lock_fd, error) : rdv_error_errno(error, errno, "lock '%s'", path);
+		close(log->lock_fd);
+		log->lock_fd = -1;
+		return status;
+	}
+	size = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+	if (ftruncate(log->lock_fd, 0) < 0 || pwrite(log->lock_fd, pid, (size_t)size, 0) != size)
+		return rdv_error_errno(error, errno, "write '%s'", path);
+	return REDRIVE_OK;
+}
+
+/* ---- the tail ---- */
+
+/* Writes [from, end) again, then zeros up to `clean`, and syncs. The image is the segment's. */
+static enum redrive_status rewrite(const struct rdv_store *s, uint32_t number, uint8_t *image, uint32_t range[3],
+				   struct rdv_error *error)
+{
+	uint32_t from = range[0] & ~(RDV_PAGE - 1), end = range[1], clean = range[2];
+	struct iovec iov = {image + from, clean - from};
+	enum redrive_status status;
+	int fd, err;
+
+	memset(image + end, 0, clean - end);
+	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDWR, &fd, error);
+	if (status != REDRIVE_OK)
+		return status;
+	err = rdv_file_write_all(s->ops, s->ctx, fd, &iov, 1, from);
+	if (!err)
+		err = s->ops->fdatasync(s->ctx, fd);
+	rdv_store_close(s, fd);
+	return err ? rdv_error_errno(error, -err, "write the end of segment %u again", number) : REDRIVE_OK;
+}
+
+static uint32_t page_up(const struct rdv_store *s, uint32_t offset)
+{
+	uint64_t up = ((uint64_t)offset + RDV_FRAME_HEADER + RDV_PAGE - 1) & ~(uint64_t)(RDV_PAGE - 1);
+
+	return up < s->segment_size ? (uint32_t)up : s->segment_size;
+}
+
+/* Offset of the first frame with a greater number than `synced`, or the end. */
+static uint32_t first_unsynced(const struct rdv_recovery *r, const struct rdv_recovered_segment *segment)
+{
+	uint32_t at = RDV_SEGMENT_START;
+
+	while (at < segment->end && rdv_get_u64(r->image + at + 8) <= r->synced)
+		at += RDV_FRAME_HEADER + rdv_get_u32(r->image + at);
+	return at < segment->end ? at : segment->end;
+}
+
+/* 1 and 2 of the head of this file. Afterwards log->page holds the last partial page. */
+static enum redrive_status make_safe(struct rdv_log *log, struct rdv_recovery *r, struct rdv_error *error)
+{
+	enum redrive_status status = REDRIVE_OK;
+	uint32_t i;
+
+	for (i = r->segment_count; r->stale && i > r->end_index + 1; i--) {
+		status = rdv_store_remove(&log->store, RDV_STORE_SEGMENT, r->segments[i - 1].number, error);
+		if (status == REDRIVE_OK)
+			status = rdv_store_sync_dir(&log->store, error);
+		if (status != REDRIVE_OK)
+			return status;
+		r->segment_count--;
+	}
+	for (i = r->end_index + 1; i > 0; i--) {
+		const struct rdv_recovered_segment *segment = &r->segments[i - 1];
+		bool head = i == r->end_index + 1;
+		uint32_t range[3] = {0, segment->end, page_up(&log->store, segment->end)};
+
+		if (!head && segment->last <= r->synced)
+			break;
+		status = rdv_recovery_load(&log->store, segment->number, r->image, error);
+		if (status != REDRIVE_OK)
+			return status;
+		range[0] = first_unsynced(r, segment);
+		if (head) {
+			uint32_t page = segment->end & ~(RDV_PAGE - 1);
+
+			memcpy(log->page, r->image + page, segment->end - page);
+			if (r->stale)
+				range[2] = log->store.segment_size;
+		}
+		status = rewrite(&log->store, segment->number, r->image, range, error);
+		if (status != REDRIVE_OK)
+			return status;
+	}
+	return REDRIVE_OK;
+}
+
+/* ---- the log ---- */
+
+static void init_threads(struct rdv_log *log)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_mutex_init(&log->mutex, NULL);
+	pthread_mutex_init(&log->files_mutex, NULL);
+	pthread_cond_init(&log->work, &attr);
+	pthread_cond_init(&log->room, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+static struct rdv_log *new_log(const struct rdv_log_options *options)
+{
+	struct rdv_log *log = calloc(1, sizeof *log);
+
+	if (!log)
+		return NULL;
+	log->store.ops = options->files ? options->files : &rdv_file_real;
+	log->store.ctx = options->files_ctx;
+	log->store.dir = strdup(options->dir);
+	log->store.segment_size = options->segment_size ? options->segment_size : SEGMENT_SIZE;
+	log->buffer_size = options->buffer_size ? options->buffer_size : BUFFER_SIZE;
+	log->disk_free = options->disk_free;
+	log->lock_fd = log->fd = log->fill_fd = -1;
+	log->hint_after_ms = 1000;
+	log->fill_rate = 200u << 20;
+	init_threads(log);
+	return log;
+}
+
+/* Segment 1 of a new log. */
+static enum redrive_status create(struct rdv_log *log, struct rdv_error *error)
+{
+	struct rdv_store *s = &log->store;
+	char path[RDV_STORE_PATH];
+	enum redrive_status status;
+	int fd;
+
+	rdv_secret(&s->id, sizeof s->id);
+	rdv_secret(&s->salt, sizeof s->salt);
+	s->seed = rdv_frame_seed(s->id, s->salt);
+	s->origin = 1;
+	log->file_count++;
+	status = rdv_store_allocate(s, log->file_count, &fd, error);
+	if (status != REDRIVE_OK)
+		return status;
+	rdv_store_path(s, RDV_STORE_FILL, log->file_count, path);
+	status = rdv_store_bind(s, fd, path, 1, 0, error);
+	rdv_store_close(s, fd);
+	return status;
+}
+
+/* The appenders' state from what recovery found. */
+static enum redrive_status take_over(struct rdv_log *log, const struct rdv_recovery *r)
+{
+	const struct rdv_recovered_segment *end = &r->segments[r->end_index];
+	uint32_t i;
+
+	log->segment_capacity = r->end_index + 16;
+	log->segments = calloc(log->segment_capacity, sizeof *log->segments);
+	log->pool = rdv_log_pool_new(log->buffer_size, log->store.segment_size);
+	if (!log->segments || !log->pool)
+		return REDRIVE_NO_MEMORY;
+	for (i = 0; i <= r->end_index; i++) {
+		const struct rdv_recovered_segment *from = &r->segments[i];
+
+		log->segments[i] = (struct rdv_log_segment){.number = from->number, .end = from->end, .first = from->first,
+							    .last = from->last, .hinted = from->hinted};
+	}
+	log->segments[r->end_index].end = 0;
+	log->segment_count = r->end_index + 1;
+	log->at = log->durable_end = (struct rdv_position){end->number, end->end};
+	log->next = r->number + 1;
+	log->taken = r->number;
+	atomic_store(&log->durable, r->number);
+	log->ready = r->segments[r->segment_count - 1].number;
+	log->owner_tail = r->segments[0].number;
+	return REDRIVE_OK;
+}
+
+static void report(const struct rdv_recovery *r, bool created, struct rdv_log_opened *opened)
+{
+	if (!opened)
+		return;
+	*opened = (struct rdv_log_opened){.frames = r->frames, .segments = r->end_index + 1, .hints_used = r->hints_used,
+					  .tail_cut = r->tail_cut, .created = created};
+	opened->cut_at = (struct rdv_position){r->segments[r->end_index].number, r->segments[r->end_index].end};
+}
+
+/* Removes what nobody needs; remembers the spares. Failing to remove is not worth failing for. */
+static void tidy(struct rdv_log *log, const struct listing *l)
+{
+	const struct names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT], *spares = &l->of[RDV_STORE_SPARE];
+	size_t i;
+
+	for (i = 0; i < fills->count; i++)
+		(void)!rdv_store_remove(&log->store, RDV_STORE_FILL, fills->items[i], NULL);
+	for (i = 0; i < hints->count; i++)
+		if (hints->items[i] < log->owner_tail || hints->items[i] >= log->at.segment)
+			(void)!rdv_store_remove(&log->store, RDV_STORE_HINT, hints->items[i], NULL);
+	for (i = 0; i < spares->count; i++) {
+		if (log->spare_count < RDV_LOG_SPARES)
+			log->spares[log->spare_count++] = spares->items[i];
+		else
+			(void)!rdv_store_remove(&log->store, RDV_STORE_SPARE, spares->items[i], NULL);
+	}
+}
+
+static enum redrive_status measure(struct rdv_log *log, const struct rdv_log_options *options, uint64_t files, struct rdv_error *error)
+{
+	uint64_t bytes;
+	int err = log->store.ops->free_space(log->store.ctx, log->store.dir, &bytes);
+
+	if (err)
+		return rdv_error_errno(error, -err, "free space of '%s'", log->store.dir);
+	atomic_store(&log->free_bytes, bytes);
+	log->capacity = options->capacity;
+	if (!log->capacity) {
+		uint64_t all = files * log->store.segment_size + bytes;
+
+		log->capacity = all > log->disk_free ? all - log->disk_free : 0;
+	}
+	return REDRIVE_OK;
+}
+
+static enum redrive_status recover(struct rdv_log *log, const struct listing *l, struct rdv_recovery *r, struct rdv_error *error)
+{
+	const struct names *found = &l->of[RDV_STORE_SEGMENT];
+	uint32_t created = 1, count = (uint32_t)found->count, i;
+	uint32_t *numbers = count ? calloc(count, sizeof *numbers) : &created;
+	enum redrive_status status = numbers ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+
+	log->file_count = l->highest;
+	for (i = 0; i < count && status == REDRIVE_OK; i++) {
+		if (found->items[i] == 0 || found->items[i] > RDV_SEGMENT_LAST)
+			status = rdv_error_set(error, REDRIVE_CORRUPT, "segment %llu, offset 0: impossible number",
+					       (unsigned long long)found->items[i]);
+		else
+			numbers[i] = (uint32_t)found->items[i];
+	}
+	if (status == REDRIVE_OK && !count)
+		status = create(log, error);
+	if (status == REDRIVE_OK)
+		status = rdv_recovery_run(r, numbers, count ? count : 1, error);
+	if (status == REDRIVE_OK)
+		status = make_safe(log, r, error);
+	if (status == REDRIVE_OK)
+		status = take_over(log, r);
+	if (numbers != &created)
+		free(numbers);
+	return status;
+}
+
+static enum redrive_status open_log(struct rdv_log *log, const struct rdv_log_options *options, struct rdv_recovery *r,
+				    struct rdv_log_opened *opened, struct rdv_error *error)
+{
+	struct listing l = {0};
+	enum redrive_status status = make_dir(&log->store, error);
+
+	if (status == REDRIVE_OK && options->hold_lock)
+		status = take_lock(log, error);
+	if (status == REDRIVE_OK)
+		status = list(&log->store, &l, error);
+	if (status == REDRIVE_OK)
+		status = recover(log, &l, r, error);
+	if (status == REDRIVE_OK)
+		status = measure(log, options, l.of[RDV_STORE_SEGMENT].count + l.of[RDV_STORE_SPARE].count, error);
+	if (status == REDRIVE_OK) {
+		report(r, l.of[RDV_STORE_SEGMENT].count == 0, opened);
+		tidy(log, &l);
+	}
+	listing_done(&l);
+	return status;
+}
+
+enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_fold fold, void *ctx, struct rdv_log **out,
+				 struct rdv_log_opened *opened, struct rdv_error *error)
+{
+	struct rdv_recovery r;
+	enum redrive_status status;
+	struct rdv_log *log;
+
+	*out = NULL;
+	if (options->segment_size && (options->segment_size < RDV_SEGMENT_MIN || options->segment_size > RDV_SEGMENT_MAX ||
+				      options->segment_size % RDV_PAGE))
+		return rdv_error_set(error, REDRIVE_INVALID, "segment size %u", options->segment_size);
+	if (strlen(options->dir) > RDV_STORE_PATH - 64)
+		return rdv_error_set(error, REDRIVE_INVALID, "the name of the directory is too long");
+	log = new_log(options);
+	if (!log || !log->store.dir) {
+		rdv_log_close(log);
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory");
+	}
+	*out = log;
+	rdv_recovery_init(&r, &log->store);
+	r.fold = fold;
+	r.ctx = ctx;
+	status = open_log(log, options, &r, opened, error);
+	rdv_recovery_done(&r);
+	if (status == REDRIVE_OK)
+		return REDRIVE_OK;
+	*out = NULL;
+	status = rdv_error_prefix(error, status, "open the log in '%s'", options->dir);
+	rdv_log_close(log);
+	return status;
+}
+
+static void free_buffers(struct rdv_log_buffer *b)
+{
+	while (b) {
+		struct rdv_log_buffer *next = b->next;
+
+		rdv_log_buffer_unref(b);
+		b = next;
+	}
+}
+
+void rdv_log_close(struct rdv_log *log)
+{
+	if (!log)
+		return;
+	rdv_store_close(&log->store, log->fd);
+	rdv_store_close(&log->store, log->fill_fd);
+	free_buffers(log->first);
+	rdv_log_buffer_unref(log->open);
+	rdv_log_pool_unref(log->pool);
+	pthread_cond_destroy(&log->work);
+	pthread_cond_destroy(&log->room);
+	pthread_mutex_destroy(&log->mutex);
+	pthread_mutex_destroy(&log->files_mutex);
+	if (log->lock_fd >= 0)
+		close(log->lock_fd); /* releases it */
+	free(log->segments);
+	free(log->live);
+	free(log->store.dir);
+	free(log);
+}
+
+struct rdv_hash128 rdv_log_id(const struct rdv_log *log)
+{
+	return log->store.id;
+}

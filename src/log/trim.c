@@ -1,0 +1,192 @@
+/* trim.c - liveness, space, and giving up the tail.
+ *
+ * Only the owner knows which records live; it counts them per segment here. The log is trimmed at the tail alone: what is
+ * still live in the oldest segment is appended again by the owner, then the segment goes. (A hole in the middle would bring
+ * messages back whose DONE lay in it.) wants_trim says when that is worth its writes:
+ *   - never while live data is over three quarters of the capacity: then only new messages are refused;
+ *   - when room becomes short, or the disk is low; and
+ *   - when dead bytes dominate (used > 2 x live + 4 segments), so that one old message does not pin the whole log.
+ * rdv_log_live, rdv_log_space and rdv_log_drop_tail belong to the owner's thread; the rest says what it needs. */
+#include "internal.h"
+#include <assert.h>
+#include <stdlib.h>
+#include "../base/clock.h"
+
+/* ---- the table of segments: mutex held ---- */
+
+bool rdv_log_segments_reserve(struct rdv_log *log, uint32_t more)
+{
+	struct rdv_log_segment *segments;
+	uint32_t capacity = log->segment_capacity ? log->segment_capacity : 16;
+
+	if (log->segment_capacity - log->segment_count >= more)
+		return true;
+	while (capacity - log->segment_count < more)
+		capacity *= 2;
+	segments = realloc(log->segments, capacity * sizeof *segments);
+	if (!segments)
+		return false;
+	log->segments = segments;
+	log->segment_capacity = capacity;
+	return true;
+}
+
+void rdv_log_segment_seal(struct rdv_log *log)
+{
+	struct rdv_log_segment *head = &log->segments[log->segment_count - 1];
+
+	assert(log->segment_count < log->segment_capacity);
+	head->end = log->at.offset;
+	head->last = log->next - 1;
+	head->sealed_ms = rdv_mono_now().ms;
+	log->at = (struct rdv_position){head->number + 1, RDV_SEGMENT_START};
+	log->segments[log->segment_count++] = (struct rdv_log_segment){.number = log->at.segment, .first = log->next};
+}
+
+struct rdv_log_segment *rdv_log_segment_find(struct rdv_log *log, uint32_t number)
+{
+	uint32_t tail = log->segments[0].number;
+
+	if (number < tail || number - tail >= log->segment_count)
+		return NULL;
+	return &log->segments[number - tail];
+}
+
+/* ---- space ---- */
+
+uint64_t rdv_log_reserve(struct rdv_log *log)
+{
+	int64_t records = atomic_load_explicit(&log->live_records, memory_order_relaxed);
+
+	return 2 * (uint64_t)log->store.segment_size + 32 * (uint64_t)(records > 0 ? records : 0);
+}
+
+static uint64_t live_bytes(struct rdv_log *log)
+{
+	int64_t bytes = atomic_load_explicit(&log->live_bytes, memory_order_relaxed);
+
+	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+static bool disk_low(struct rdv_log *log, uint64_t reserve)
+{
+	uint64_t least = log->disk_free > reserve ? log->disk_free : reserve;
+
+	return atomic_load_explicit(&log->free_bytes, memory_order_relaxed) < least;
+}
+
+/* Bytes that may still be appended before the capacity is reached; mutex held. */
+static uint64_t room(struct rdv_log *log)
+{
+	uint64_t used = (uint64_t)log->segment_count * log->store.segment_size;
+
+	return (log->capacity > used ? log->capacity - used : 0) + (log->store.segment_size - log->at.offset);
+}
+
+static bool refuses(struct rdv_log *log, size_t more)
+{
+	uint64_t reserve = rdv_log_reserve(log);
+
+	return room(log) < reserve + more || live_bytes(log) > log->capacity / 4 * 3 || disk_low(log, reserve);
+}
+
+bool rdv_log_refuses(struct rdv_log *log, size_t more)
+{
+	if (!refuses(log, more))
+		return false;
+	rdv_log_check_disk(log, 50); /* nothing commits while nothing is taken in: look again here */
+	return refuses(log, more);
+}
+
+void rdv_log_check_disk(struct rdv_log *log, int64_t older_than_ms)
+{
+	int64_t now = rdv_mono_now().ms, checked = atomic_load(&log->free_checked_ms);
+	uint64_t bytes;
+
+	if (now - checked < older_than_ms || !atomic_compare_exchange_strong(&log->free_checked_ms, &checked, now))
+		return;
+	if (log->store.ops->free_space(log->store.ctx, log->store.dir, &bytes) == 0)
+		atomic_store(&log->free_bytes, bytes);
+}
+
+void rdv_log_live(struct rdv_log *log, uint32_t segment, int32_t delta, int64_t bytes)
+{
+	uint32_t span = segment - log->owner_tail + 1;
+	struct rdv_log_live *live;
+
+	assert(segment >= log->owner_tail);
+	if (span > log->live_capacity) {
+		uint32_t capacity = log->live_capacity ? log->live_capacity : 64, i;
+
+		while (capacity < span)
+			capacity *= 2;
+		live = calloc(capacity, sizeof *live);
+		assert(live); /* a few KiB; without them the log could be trimmed wrongly */
+		for (i = 0; i < log->live_capacity; i++)
+			live[(log->owner_tail + i) & (capacity - 1)] =
+				log->live[(log->owner_tail + i) & (log->live_capacity - 1)];
+		free(log->live);
+		log->live = live;
+		log->live_capacity = capacity;
+	}
+	live = &log->live[segment & (log->live_capacity - 1)];
+	live->records += delta;
+	live->bytes += bytes;
+	assert(live->records >= 0);
+	atomic_fetch_add_explicit(&log->live_records, delta, memory_order_relaxed);
+	atomic_fetch_add_explicit(&log->live_bytes, bytes, memory_order_relaxed);
+}
+
+static bool worth_trimming(const struct rdv_log_space *space, uint64_t used, uint32_t segment_size, bool low)
+{
+	if (space->live_bytes > space->capacity / 4 * 3 || space->tail_live == 0)
+		return false;
+	if (used > 2 * space->live_bytes + 4 * (uint64_t)segment_size)
+		return true;
+	return low && used > space->live_bytes + space->live_bytes / 4 + 2 * (uint64_t)segment_size;
+}
+
+void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
+{
+	uint64_t used, left;
+	bool durable_beyond;
+
+	*out = (struct rdv_log_space){.capacity = log->capacity, .reserve = rdv_log_reserve(log), .tail = log->owner_tail};
+	out->live_bytes = live_bytes(log);
+	out->live_records = out->reserve / 32 - 2 * (uint64_t)log->store.segment_size / 32;
+	if (log->live)
+		out->tail_live = (uint64_t)log->live[log->owner_tail & (log->live_capacity - 1)].records;
+	pthread_mutex_lock(&log->mutex);
+	out->bytes = (uint64_t)log->segment_count * log->store.segment_size;
+	out->head = log->at.segment;
+	out->refuses = rdv_log_refuses(log, 0);
+	left = room(log);
+	durable_beyond = log->durable_end.segment > log->owner_tail;
+	pthread_mutex_unlock(&log->mutex);
+	out->free_bytes = atomic_load_explicit(&log->free_bytes, memory_order_relaxed);
+	used = (uint64_t)(out->head - out->tail + 1) * log->store.segment_size;
+	out->wants_trim = durable_beyond && worth_trimming(out, used, log->store.segment_size,
+							   disk_low(log, out->reserve) ||
+								   left < out->reserve + 2 * (uint64_t)log->store.segment_size);
+}
+
+void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
+{
+	struct rdv_log_segment *tail;
+
+	assert(!log->live || log->live[log->owner_tail & (log->live_capacity - 1)].records == 0);
+	pthread_mutex_lock(&log->mutex);
+	assert(log->owner_tail < log->at.segment);
+	tail = rdv_log_segment_find(log, log->owner_tail);
+	assert(tail);
+	tail->dropped = true;
+	tail->drop_ticket = ticket;
+	pthread_mutex_unlock(&log->mutex);
+	if (log->live) {
+		struct rdv_log_live *live = &log->live[log->owner_tail & (log->live_capacity - 1)];
+
+		atomic_fetch_sub_explicit(&log->live_bytes, live->bytes, memory_order_relaxed);
+		*live = (struct rdv_log_live){0, 0};
+	}
+	log->owner_tail++;
+}
