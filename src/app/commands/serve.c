@@ -1,0 +1,211 @@
+/* serve.c - redrive serve: runs until SIGTERM or SIGINT, reloads on SIGHUP, tells systemd.
+ *
+ * Signals are blocked in every thread and taken by this one with sigtimedwait, so that no handler ever runs in the
+ * middle of anything. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+#ifdef REDRIVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+#include "../../base/quantity.h"
+#include "../serve.h"
+#include "commands.h"
+
+static const struct argp_option options[] = {
+	{"config", 'c', "FILE", 0, "Configuration (default ./redrive.yaml, else built-in defaults and no routes)", 1},
+	{"data", RDV_OPT_DATA, "DIR", 0, "State (default ./redrive-data); one process at a time", 1},
+	{"listen", RDV_OPT_LISTEN, "ADDR:PORT", 0, "Overrides listen; port 0 = any free port", 1},
+	{"port-file", RDV_OPT_PORT_FILE, "FILE", 0, "The port is written there when ready", 1},
+	{"log", RDV_OPT_LOG, "FORMAT", 0, "text (default on a terminal) or json", 1},
+	{"log-level", RDV_OPT_LOG_LEVEL, "LEVEL", 0, "error, warning, info (default) or debug", 1},
+	{"drain", RDV_OPT_DRAIN, "DURATION", 0, "How long calls in flight may go on at the end (default 30s)", 1},
+	{0},
+};
+
+static void notify(const char *state)
+{
+#ifdef REDRIVE_SYSTEMD
+	sd_notify(0, state);
+#else
+	(void)state;
+#endif
+}
+
+/* Milliseconds between two signs of life for systemd's watchdog, 0 = it asks for none. */
+static int64_t watchdog_ms(void)
+{
+	uint64_t us = 0;
+#ifdef REDRIVE_SYSTEMD
+	if (sd_watchdog_enabled(0, &us) <= 0)
+		us = 0;
+#endif
+	return (int64_t)(us / 2000);
+}
+
+static void tell_findings(const char *file, const struct rdv_findings *f)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		const struct rdv_finding *item = &f->items[i];
+		char at[64] = "";
+		if (item->mark.line)
+			snprintf(at, sizeof at, ":%u:%u", item->mark.line, item->mark.column);
+		fprintf(stderr, "%s%s: %s%s\n", file, at, item->warning ? "warning: " : "", item->text);
+	}
+}
+
+/* The settings of file and options. Exit code 0, or told and returned. */
+static int load(const struct rdv_invocation *in, struct rdv_settings *s)
+{
+	const char *file = rdv_option(in, 'c'), *value;
+	struct rdv_findings findings = {0};
+	enum redrive_status status = rdv_settings_init(s);
+	if (!file && access("redrive.yaml", F_OK) == 0)
+		file = "redrive.yaml";
+	if (status == REDRIVE_OK && file)
+		status = rdv_settings_load(s, file, NULL, &findings);
+	tell_findings(file ? file : "", &findings);
+	rdv_findings_done(&findings);
+	if (status != REDRIVE_OK)
+		return rdv_status_info(status)->exit;
+	if ((value = rdv_option(in, RDV_OPT_DATA)))
+		s->data = rdv_settings_text(s, rdv_slice_text(value));
+	if ((value = rdv_option(in, RDV_OPT_DRAIN)) &&
+	    (rdv_duration_parse(rdv_slice_text(value), &s->drain_ms) != REDRIVE_OK || s->drain_ms > 86400000))
+		return rdv_command_fail(2, "--drain %s: give a duration like 30s", value);
+	if (!(value = rdv_option(in, RDV_OPT_LISTEN)))
+		return 0;
+	s->listen = rdv_settings_text(s, rdv_slice_text(value));
+	struct rdv_findings again = {0};
+	rdv_settings_check_listen(s, &again);
+	tell_findings("--listen", &again);
+	int code = again.errors ? 6 : 0;
+	rdv_findings_done(&again);
+	return code;
+}
+
+static int write_port_file(const char *file, uint16_t port)
+{
+	char temporary[4096];
+	snprintf(temporary, sizeof temporary, "%s.%d", file, (int)getpid());
+	FILE *f = fopen(temporary, "we");
+	bool good = f && fprintf(f, "%u\n", port) > 0;
+	if (f && fclose(f) != 0)
+		good = false;
+	if (good && rename(temporary, file) == 0)
+		return 0;
+	int code = rdv_command_fail(1, "port file '%s': %s", file, strerror(errno));
+	unlink(temporary);
+	return code;
+}
+
+static void reload(const struct rdv_invocation *in, struct rdv_server *server, struct rdv_logger *logger)
+{
+	struct rdv_settings settings;
+	struct rdv_error error = {""};
+	notify("RELOADING=1");
+	int code = load(in, &settings);
+	if (code)
+		rdv_logger_printf(logger, RDV_LEVEL_ERROR,
+				  "reload refused: the configuration has errors; nothing was changed");
+	else if (rdv_server_reload(server, &settings, &error) != REDRIVE_OK)
+		rdv_logger_printf(logger, RDV_LEVEL_ERROR, "reload refused: %s", error.text);
+	else
+		rdv_logger_printf(logger, RDV_LEVEL_INFO, "reloaded: %zu routes", server->settings.route_count);
+	rdv_settings_done(&settings);
+	notify("READY=1");
+}
+
+static void nothing(struct rdv_engine *e, void *ctx)
+{
+	(void)e;
+	(void)ctx;
+}
+
+/* A sign of life only if the core thread answers. */
+static void feed_watchdog(struct rdv_server *server, int64_t every, int64_t *next)
+{
+	int64_t now = rdv_mono_now().ms;
+	if (every == 0 || now < *next)
+		return;
+	if (rdv_engine_call(server->engine, nothing, NULL) == REDRIVE_OK)
+		notify("WATCHDOG=1");
+	*next = now + every;
+}
+
+static void wait_for_end(const struct rdv_invocation *in, struct rdv_server *server, const sigset_t *signals)
+{
+	int64_t every = watchdog_ms(), next = 0;
+	struct timespec tick = {.tv_sec = every > 0 && every < 1000 ? 0 : 1,
+				.tv_nsec = every > 0 && every < 1000 ? every * 1000000 : 0};
+	while (!server->ended) {
+		int signal = sigtimedwait(signals, NULL, &tick);
+		if (signal == SIGHUP)
+			reload(in, server, server->logger);
+		else if (signal == SIGTERM || signal == SIGINT)
+			break;
+		feed_watchdog(server, every, &next);
+	}
+}
+
+static void wake_main(void *ctx)
+{
+	(void)ctx;
+	kill(getpid(), SIGTERM);
+}
+
+static int serve(const struct rdv_invocation *in, struct rdv_server *server, struct rdv_settings *settings,
+		 const sigset_t *signals)
+{
+	struct rdv_error error = {""};
+	server->on_end = wake_main;
+	enum redrive_status status = rdv_server_start(server, settings, &error);
+	if (status != REDRIVE_OK)
+		return rdv_command_fail(rdv_status_info(status)->exit, "%s", error.text);
+	const char *port_file = rdv_option(in, RDV_OPT_PORT_FILE);
+	int code = port_file ? write_port_file(port_file, rdv_api_port(server->api)) : 0;
+	if (code == 0) {
+		char url[128];
+		rdv_server_url(server, url);
+		fprintf(stderr, "redrive: ready at %s\n", url);
+		notify("READY=1");
+		wait_for_end(in, server, signals);
+	}
+	notify("STOPPING=1");
+	status = rdv_server_stop(server);
+	return code ? code : rdv_status_info(status)->exit;
+}
+
+static int run(struct rdv_invocation *in)
+{
+	struct rdv_settings settings;
+	struct rdv_logger logger;
+	struct rdv_error error = {""};
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	if (rdv_logger_init(&logger, rdv_option(in, RDV_OPT_LOG), rdv_option(in, RDV_OPT_LOG_LEVEL), &error) !=
+	    REDRIVE_OK)
+		return rdv_command_fail(2, "%s", error.text);
+	int code = load(in, &settings);
+	struct rdv_server server = {.logger = &logger};
+	if (code == 0)
+		code = serve(in, &server, &settings, &signals);
+	rdv_settings_done(&settings);
+	rdv_logger_done(&logger);
+	return code;
+}
+
+const struct rdv_command rdv_command_serve = {
+	.name = "serve",
+	.arguments = "",
+	.doc = "Run until SIGTERM or SIGINT; SIGHUP reads the configuration again",
+	.options = options,
+	.run = run,
+};

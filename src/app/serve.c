@@ -1,0 +1,240 @@
+/* serve.c - builds and joins the parts of the daemon: settings → engine with routes → desk → API. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include "serve.h"
+
+static void engine_ended(void *ctx, enum redrive_status why)
+{
+	struct rdv_server *s = ctx;
+	s->ended = 1 + (int)why;
+	if (s->on_end)
+		s->on_end(s->on_end_ctx);
+}
+
+/* ---- signing secrets: files are read at start and reload only ---- */
+
+static enum redrive_status read_secret(const char *file, struct rdv_buffer *out, struct rdv_error *error)
+{
+	FILE *f = fopen(file, "re");
+	if (!f)
+		return rdv_error_errno(error, errno, "secret_file '%s'", file);
+	uint8_t *room = rdv_buffer_reserve(out, 4096);
+	if (room)
+		out->size += fread(room, 1, 4096, f);
+	fclose(f);
+	while (out->size && (out->data[out->size - 1] == '\n' || out->data[out->size - 1] == '\r'))
+		out->size--;
+	return out->size ? REDRIVE_OK : rdv_error_set(error, REDRIVE_REFUSED, "secret_file '%s' is empty", file);
+}
+
+static void free_secrets(struct rdv_buffer *secrets, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		rdv_buffer_done(&secrets[i]);
+	free(secrets);
+}
+
+static enum redrive_status read_secrets(const struct rdv_settings *settings, struct rdv_buffer **out,
+					struct rdv_error *error)
+{
+	struct rdv_buffer *secrets = calloc(settings->route_count + 1, sizeof *secrets);
+	if (!secrets)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	for (size_t i = 0; i < settings->route_count; i++) {
+		const char *file = settings->routes[i].handler.http.secret_file;
+		rdv_buffer_init(&secrets[i], 8192);
+		enum redrive_status status = file ? read_secret(file, &secrets[i], error) : REDRIVE_OK;
+		if (status != REDRIVE_OK) {
+			free_secrets(secrets, settings->route_count);
+			return status;
+		}
+	}
+	*out = secrets;
+	return REDRIVE_OK;
+}
+
+static void route_options(const struct rdv_settings *settings, const struct rdv_buffer *secrets, size_t i,
+			  char target[256], struct rdv_route_options *out)
+{
+	rdv_settings_route_options(settings, i, out);
+	rdv_settings_target_name(settings, i, target);
+	out->target = target;
+	out->http.sign_secret = rdv_buffer_as_slice(&secrets[i]);
+}
+
+/* ---- start ---- */
+
+static void engine_options(struct rdv_server *s, struct rdv_engine_options *o)
+{
+	memset(o, 0, sizeof *o);
+	o->dir = s->settings.data;
+	o->journal = s->settings.limits.journal;
+	o->disk_free = s->settings.limits.disk_free;
+	o->ids = s->settings.limits.ids;
+	o->body_max = s->settings.limits.body;
+	o->headers_max = s->settings.limits.headers;
+	o->batch_max = s->settings.limits.batch;
+	o->drain_ms = s->settings.drain_ms;
+	o->segment_size = s->segment_size;
+	o->exec_allowed = true;
+	o->say = rdv_logger_say;
+	o->say_ctx = s->logger;
+	o->ended = engine_ended;
+	o->ended_ctx = s;
+}
+
+static void api_options(const struct rdv_settings *settings, char host[64], struct rdv_api_options *o)
+{
+	bool loopback;
+	memset(o, 0, sizeof *o);
+	if (rdv_listen_parse(settings->listen, host, &o->port, &loopback) != REDRIVE_OK)
+		strcpy(host, "127.0.0.1"); /* settings_check has refused it already */
+	o->host = host;
+	o->cert_file = settings->security.cert_file;
+	o->key_file = settings->security.key_file;
+	o->hosts = settings->security.hosts;
+	o->host_count = settings->security.host_count;
+	o->tokens_file = settings->security.tokens_file;
+	o->body_max = settings->limits.body;
+	o->headers_max = settings->limits.headers;
+	o->batch_max = settings->limits.batch;
+	o->hot_ms = settings->retention.hot_ms;
+}
+
+static enum redrive_status make_data_dir(const char *dir, struct rdv_error *error)
+{
+	if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+		return rdv_error_errno(error, errno, "data directory '%s'", dir);
+	return REDRIVE_OK;
+}
+
+static enum redrive_status add_routes(struct rdv_server *s, struct rdv_error *error)
+{
+	for (size_t i = 0; i < s->settings.route_count; i++) {
+		struct rdv_route_options route;
+		char target[256];
+		route_options(&s->settings, s->secrets, i, target, &route);
+		enum redrive_status status = rdv_engine_add_route(s->engine, &route, error);
+		if (status != REDRIVE_OK)
+			return rdv_error_prefix(error, status, "route '%s'", route.name);
+	}
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
+{
+	s->settings = *settings;
+	memset(settings, 0, sizeof *settings);
+	struct rdv_engine_options engine;
+	struct rdv_api_options api;
+	char host[64];
+	engine_options(s, &engine);
+	api_options(&s->settings, host, &api);
+	enum redrive_status status = make_data_dir(s->settings.data, error);
+	if (status == REDRIVE_OK)
+		status = read_secrets(&s->settings, &s->secrets, error);
+	s->secret_count = s->secrets ? s->settings.route_count : 0;
+	if (status == REDRIVE_OK)
+		status = rdv_engine_open(&engine, &s->engine, error);
+	if (status == REDRIVE_OK)
+		status = add_routes(s, error);
+	if (status == REDRIVE_OK)
+		status = rdv_engine_start(s->engine, error);
+	if (status == REDRIVE_OK) {
+		api.engine = s->engine;
+		api.desk = rdv_engine_desk(s->engine);
+		status = rdv_api_start(&api, &s->api, error);
+	}
+	if (status != REDRIVE_OK)
+		rdv_server_stop(s);
+	return status;
+}
+
+void rdv_server_url(const struct rdv_server *s, char out[128])
+{
+	char host[64];
+	uint16_t port;
+	bool loopback;
+	if (rdv_listen_parse(s->settings.listen, host, &port, &loopback) != REDRIVE_OK)
+		strcpy(host, "127.0.0.1");
+	bool v6 = strchr(host, ':') != NULL;
+	snprintf(out, 128, "%s://%s%s%s:%u", s->settings.security.cert_file ? "https" : "http", v6 ? "[" : "", host,
+		 v6 ? "]" : "", rdv_api_port(s->api));
+}
+
+/* ---- reload ---- */
+
+static bool differs(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "") != 0;
+}
+
+static enum redrive_status check_fixed(const struct rdv_settings *old, const struct rdv_settings *new,
+				       struct rdv_error *error)
+{
+	const char *what = NULL;
+	if (differs(old->data, new->data))
+		what = "data";
+	else if (differs(old->listen, new->listen))
+		what = "listen";
+	else if (differs(old->security.tokens_file, new->security.tokens_file) ||
+		 differs(old->security.cert_file, new->security.cert_file) ||
+		 differs(old->security.key_file, new->security.key_file) ||
+		 old->security.behind_tls_proxy != new->security.behind_tls_proxy)
+		what = "security";
+	return what ? rdv_error_set(error, REDRIVE_REFUSED,
+				    "'%s' cannot change while running: nothing was changed; restart to change it", what)
+		    : REDRIVE_OK;
+}
+
+enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
+{
+	struct rdv_buffer *secrets = NULL;
+	size_t count = settings->route_count;
+	struct rdv_route_options *routes = calloc(count + 1, sizeof *routes);
+	char(*targets)[256] = calloc(count + 1, sizeof *targets);
+	struct rdv_api_options api;
+	char host[64];
+	enum redrive_status status = routes && targets ? check_fixed(&s->settings, settings, error)
+						       : rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	if (status == REDRIVE_OK)
+		status = read_secrets(settings, &secrets, error);
+	for (size_t i = 0; status == REDRIVE_OK && i < count; i++)
+		route_options(settings, secrets, i, targets[i], &routes[i]);
+	api_options(settings, host, &api);
+	if (status == REDRIVE_OK) /* the tokens are read first: they can be refused, the engine's part is last */
+		status = rdv_api_reload(s->api, &api, error);
+	if (status == REDRIVE_OK)
+		status = rdv_engine_reload(s->engine, routes, count, error);
+	if (status == REDRIVE_OK) {
+		free_secrets(s->secrets, s->secret_count);
+		rdv_settings_done(&s->settings);
+		s->secrets = secrets;
+		s->secret_count = count;
+		s->settings = *settings;
+		memset(settings, 0, sizeof *settings);
+	} else if (secrets) {
+		free_secrets(secrets, count);
+	}
+	free(routes);
+	free(targets);
+	return status;
+}
+
+enum redrive_status rdv_server_stop(struct rdv_server *s)
+{
+	if (s->engine && s->api)
+		rdv_engine_stop(s->engine); /* the API still answers: leases end, health says what happens */
+	rdv_api_stop(s->api);
+	rdv_engine_free(s->engine);
+	free_secrets(s->secrets, s->secret_count);
+	rdv_settings_done(&s->settings);
+	enum redrive_status status = s->ended ? (enum redrive_status)(s->ended - 1) : REDRIVE_OK;
+	s->engine = NULL;
+	s->api = NULL;
+	s->secrets = NULL;
+	s->secret_count = 0;
+	return status;
+}

@@ -1,0 +1,208 @@
+/* settings_print.c - the table as text: the effective configuration, and the configuration reference. */
+#include <stdio.h>
+#include "../base/quantity.h"
+#include "settings_table.h"
+
+static void print_quoted(struct rdv_buffer *out, const char *text)
+{
+	rdv_buffer_u8(out, '"');
+	for (const char *p = text; *p; p++) {
+		if (*p == '"' || *p == '\\')
+			rdv_buffer_u8(out, '\\');
+		rdv_buffer_text(out, *p == '$' ? "$$" : (char[2]){*p, 0});
+	}
+	rdv_buffer_text(out, "\"\n");
+}
+
+static void print_value(struct rdv_buffer *out, const struct rdv_setting *row, const void *at)
+{
+	char text[RDV_QUANTITY_TEXT];
+	switch (row->kind) {
+	case RDV_SETTING_DURATION:
+		rdv_duration_format(*(const int64_t *)at, text);
+		break;
+	case RDV_SETTING_SIZE:
+		rdv_size_format(*(const uint64_t *)at, text);
+		break;
+	case RDV_SETTING_RATE:
+		rdv_rate_format(*(const double *)at, text);
+		break;
+	case RDV_SETTING_RATIO:
+		rdv_ratio_format(*(const double *)at, text);
+		break;
+	case RDV_SETTING_NUMBER:
+		snprintf(text, sizeof text, "%.15g", *(const double *)at);
+		break;
+	case RDV_SETTING_INT32:
+		snprintf(text, sizeof text, "%u", *(const uint32_t *)at);
+		break;
+	case RDV_SETTING_INT64:
+		snprintf(text, sizeof text, "%lld", (long long)*(const int64_t *)at);
+		break;
+	case RDV_SETTING_COUNT64:
+		snprintf(text, sizeof text, "%llu", (unsigned long long)*(const uint64_t *)at);
+		break;
+	case RDV_SETTING_BOOL:
+		snprintf(text, sizeof text, "%s", *(const bool *)at ? "true" : "false");
+		break;
+	case RDV_SETTING_CHOICE:
+		snprintf(text, sizeof text, "%s", row->choices[*(const int *)at]);
+		break;
+	default:
+		print_quoted(out, *(const char *const *)at);
+		return;
+	}
+	rdv_buffer_printf(out, "%s\n", text);
+}
+
+/* Values that are not there: nothing is printed, so that the text reads back to the same. */
+static bool is_absent(const struct rdv_setting *row, const void *base, const void *at)
+{
+	switch (row->kind) {
+	case RDV_SETTING_TEXT:
+	case RDV_SETTING_PATH:
+	case RDV_SETTING_NAME:
+		return *(const char *const *)at == NULL;
+	case RDV_SETTING_DURATION:
+	case RDV_SETTING_SIZE:
+	case RDV_SETTING_RATE:
+		/* 0 is "none" for a setting whose least value is above 0 */
+		return row->min > 0 &&
+		       (row->kind == RDV_SETTING_RATE ? *(const double *)at == 0 : *(const int64_t *)at == 0);
+	case RDV_SETTING_INT32:
+		return row->min > 0 && *(const uint32_t *)at == 0;
+	case RDV_SETTING_CHOICE:
+		return strcmp(row->key, "preset") == 0 && *(const int *)at == 0;
+	case RDV_SETTING_LATER:
+		return true;
+	default:
+		break;
+	}
+	if (row->section == RDV_SECTION_HANDLER) {
+		const struct rdv_handler_settings *h = base;
+		return !(row->key[0] == 'h' ? h->has_http : row->key[0] == 'e' ? h->has_exec : h->has_lease);
+	}
+	if (row->section == RDV_SECTION_ROUTE && row->kind == RDV_SETTING_SUB) {
+		const struct rdv_route_settings *r = base;
+		if (row->sub == RDV_SECTION_DEDUPE)
+			return r->lane.dedupe.by == RDV_DEDUPE_OFF;
+		if (row->sub == RDV_SECTION_POISON)
+			return r->route.family.count == 0;
+		if (row->sub == RDV_SECTION_METADATA)
+			return !r->metadata.tenant && !r->metadata.schema_version && !r->metadata.consumer_version &&
+			       !r->metadata.trace_id;
+	}
+	if (row->section == RDV_SECTION_HTTP && row->kind == RDV_SETTING_SUB) {
+		const struct rdv_http_settings *u = base;
+		return row->sub == RDV_SECTION_SIGN ? !u->secret_file : !u->ca_file && !u->cert_file && !u->key_file;
+	}
+	if (row->section == RDV_SECTION_SECURITY && row->kind == RDV_SETTING_SUB)
+		return !((const struct rdv_settings *)((const char *)base - offsetof(struct rdv_settings, security)))
+				->security.cert_file;
+	if (row->section == RDV_SECTION_ROUTE && strcmp(row->key, "after_dead") == 0)
+		return ((const struct rdv_route_settings *)base)->lane.order != RDV_ORDER_KEY;
+	if (row->section == RDV_SECTION_RETRY && strcmp(row->key, "delays") == 0)
+		return ((const struct rdv_retry *)base)->delay_count == 0;
+	return row->section == RDV_SECTION_ROOT && strcmp(row->key, "defaults") == 0;
+}
+
+void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const void *base, int indent)
+{
+	for (size_t i = 0; i < rdv_setting_count; i++) {
+		const struct rdv_setting *row = &rdv_setting_table[i];
+		const void *at = (const char *)base + row->offset;
+		if (row->section != section || is_absent(row, base, at))
+			continue;
+		if (section == RDV_SECTION_ROUTE && strcmp(row->key, "after_dead") == 0 &&
+		    ((const struct rdv_route_settings *)base)->lane.order != RDV_ORDER_KEY)
+			continue;
+		if (section == RDV_SECTION_RETRY && strcmp(row->key, "cap") == 0 && *(const int64_t *)at == 0)
+			continue;
+		rdv_buffer_printf(out, "%*s%s:", indent, "", row->key);
+		if (row->kind == RDV_SETTING_SUB) {
+			rdv_buffer_text(out, "\n");
+			rdv_print_section(out, row->sub, at, indent + 2);
+			continue;
+		}
+		rdv_buffer_text(out, " ");
+		if (row->kind == RDV_SETTING_CUSTOM)
+			row->print(out, at, indent);
+		else
+			print_value(out, row, at);
+	}
+}
+
+void rdv_settings_print(const struct rdv_settings *s, struct rdv_buffer *out)
+{
+	rdv_print_section(out, RDV_SECTION_ROOT, s, 0);
+}
+
+/* ---- the reference ---- */
+
+static void print_range(struct rdv_buffer *out, const struct rdv_setting *row)
+{
+	char low[RDV_QUANTITY_TEXT], high[RDV_QUANTITY_TEXT];
+	switch (row->kind) {
+	case RDV_SETTING_DURATION:
+		rdv_duration_format((int64_t)row->min, low);
+		rdv_duration_format((int64_t)row->max, high);
+		rdv_buffer_printf(out, "duration, %s to %s", low, high);
+		break;
+	case RDV_SETTING_SIZE:
+		rdv_size_format((uint64_t)row->min, low);
+		rdv_size_format((uint64_t)row->max, high);
+		rdv_buffer_printf(out, "size, %s to %s", low, high);
+		break;
+	case RDV_SETTING_RATIO:
+		rdv_ratio_format(row->min, low);
+		rdv_ratio_format(row->max, high);
+		rdv_buffer_printf(out, "ratio, %s to %s", low, high);
+		break;
+	case RDV_SETTING_RATE:
+		rdv_buffer_text(out, "rate, like 500/s");
+		break;
+	case RDV_SETTING_NUMBER:
+	case RDV_SETTING_INT32:
+	case RDV_SETTING_INT64:
+	case RDV_SETTING_COUNT64:
+		rdv_buffer_printf(out, "number, %.15g to %.15g", row->min, row->max);
+		break;
+	case RDV_SETTING_CHOICE:
+		for (size_t i = 0; row->choices[i]; i++)
+			rdv_buffer_printf(out, "%s`%s`", i ? ", " : "", row->choices[i]);
+		break;
+	default:
+		rdv_buffer_text(out, row->allowed ? row->allowed : "");
+	}
+}
+
+void rdv_settings_reference(struct rdv_buffer *out)
+{
+	rdv_buffer_text(out, "# Configuration reference\n\nMade by `redrive check --reference` from the table that the "
+			     "program itself reads.\n");
+	for (int section = 0; section < RDV_SECTION_COUNT; section++) {
+		bool any = false;
+		for (size_t i = 0; i < rdv_setting_count; i++) {
+			const struct rdv_setting *row = &rdv_setting_table[i];
+			if ((int)row->section != section || row->kind == RDV_SETTING_LATER)
+				continue;
+			if (!any) {
+				const char *path = rdv_section_paths[section];
+				rdv_buffer_printf(out,
+						  "\n## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n",
+						  path[0] ? path : "The file");
+			}
+			any = true;
+			rdv_buffer_printf(out, "| `%s` | ", row->key);
+			print_range(out, row);
+			rdv_buffer_printf(out, " | %s | %s |\n", row->fallback, row->doc);
+		}
+	}
+	rdv_buffer_text(out, "\n## routes[].rules[]\n\n`when` names at least one of `status` (100 to 599, one or a "
+			     "list), `exit` (0 to 255), `class` and `text` (regular "
+			     "expressions), `timeout: true`; all that are named must match. `then` is `ack`, `reject`, "
+			     "`drop`, `retry`, `{ defer: 30s }` "
+			     "or `{ retry: { ... } }` with the keys of routes[].retry.\n\nEvery text may hold "
+			     "`${NAME}` for a variable of the "
+			     "environment; `$$` is a dollar sign.\n");
+}
