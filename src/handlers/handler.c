@@ -5,8 +5,10 @@
  * of them moves. What always holds: an answer that this file made is within the bounds of record.h and valid UTF-8.
  * Short of memory the words are lost, never the answer. No locks: a call has one owner at a time. */
 #include "handler.h"
+#include "answer_text.h"
 #include "clean.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 #define TEXT_LIMIT (256u << 10) /* of a call's text buffer */
 
@@ -31,32 +33,36 @@ static size_t clean_size(struct rdv_slice in, size_t max)
 	return in.size > max / 3 ? max : in.size * 3;
 }
 
+void rdv_answer_copy(const struct rdv_answer *from, struct rdv_buffer *text, struct rdv_answer *to)
+{
+	struct rdv_failure f = from->failure;
+	struct rdv_slice version = from->handler_version, first = from->answer;
+	size_t size;
+
+	if (first.size > RDV_DEDUPE_ANSWER_BYTES)
+		first.size = RDV_DEDUPE_ANSWER_BYTES;
+	size = clean_size(f.class, RDV_ERROR_CLASS_BYTES) + clean_size(f.root_class, RDV_ERROR_CLASS_BYTES) +
+	       clean_size(f.code, RDV_ERROR_CODE_BYTES) + clean_size(f.text, RDV_ERROR_TEXT_BYTES) +
+	       clean_size(f.stack, RDV_ERROR_STACK_BYTES) + clean_size(version, RDV_HANDLER_VERSION_BYTES) + first.size;
+	*to = *from;
+	to->failure = (struct rdv_failure){0};
+	to->answer = to->handler_version = (struct rdv_slice){0};
+	if (!size || !rdv_buffer_reserve(text, size))
+		return;
+	to->failure.class = rdv_clean_slice(text, f.class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
+	to->failure.root_class = rdv_clean_slice(text, f.root_class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
+	to->failure.code = rdv_clean_slice(text, f.code, SIZE_MAX, RDV_ERROR_CODE_BYTES);
+	to->failure.text = rdv_clean_slice(text, f.text, RDV_ERROR_TEXT_CHARS, RDV_ERROR_TEXT_BYTES);
+	to->failure.stack = rdv_clean_slice(text, f.stack, SIZE_MAX, RDV_ERROR_STACK_BYTES);
+	to->handler_version = rdv_clean_slice(text, version, SIZE_MAX, RDV_HANDLER_VERSION_BYTES);
+	to->answer = rdv_slice(first.size ? text->data + text->size : NULL, first.size);
+	rdv_buffer_slice(text, first);
+}
+
 void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer)
 {
-	struct rdv_failure f = answer->failure;
-	struct rdv_slice version = answer->handler_version,
-			 first = rdv_slice_cut_utf8(answer->answer, RDV_DEDUPE_ANSWER_BYTES);
-	size_t size = clean_size(f.class, RDV_ERROR_CLASS_BYTES) + clean_size(f.root_class, RDV_ERROR_CLASS_BYTES) +
-		      clean_size(f.code, RDV_ERROR_CODE_BYTES) + clean_size(f.text, RDV_ERROR_TEXT_BYTES) +
-		      clean_size(f.stack, RDV_ERROR_STACK_BYTES) + clean_size(version, RDV_HANDLER_VERSION_BYTES) +
-		      first.size;
-	struct rdv_buffer *to = &c->text;
-	struct rdv_answer *a = &c->answer;
-
-	*a = *answer;
-	a->failure = (struct rdv_failure){0};
-	a->answer = a->handler_version = (struct rdv_slice){0};
-	rdv_buffer_clear(to);
-	if (!size || !rdv_buffer_reserve(to, size))
-		return;
-	a->failure.class = rdv_clean_slice(to, f.class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
-	a->failure.root_class = rdv_clean_slice(to, f.root_class, SIZE_MAX, RDV_ERROR_CLASS_BYTES);
-	a->failure.code = rdv_clean_slice(to, f.code, SIZE_MAX, RDV_ERROR_CODE_BYTES);
-	a->failure.text = rdv_clean_slice(to, f.text, RDV_ERROR_TEXT_CHARS, RDV_ERROR_TEXT_BYTES);
-	a->failure.stack = rdv_clean_slice(to, f.stack, SIZE_MAX, RDV_ERROR_STACK_BYTES);
-	a->handler_version = rdv_clean_slice(to, version, SIZE_MAX, RDV_HANDLER_VERSION_BYTES);
-	a->answer = rdv_slice(to->data + to->size, first.size);
-	rdv_buffer_slice(to, first);
+	rdv_buffer_clear(&c->text);
+	rdv_answer_copy(answer, &c->text, &c->answer);
 }
 
 void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, const char *text)
@@ -69,20 +75,18 @@ void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, co
 	c->answer.took_ms = took_ms;
 }
 
-void rdv_call_message_id(const struct rdv_call *c, struct rdv_buffer *out)
+struct rdv_slice rdv_call_message_id(const struct rdv_call *c, char out[RDV_MESSAGE_ID_SIZE])
 {
-	rdv_buffer_printf(out, "%s-%" PRIu32 "-%" PRIu64, c->topic, c->partition, c->offset);
+	int size = snprintf(out, RDV_MESSAGE_ID_SIZE, "%.*s-%" PRIu32 "-%" PRIu64, RDV_NAME_BYTES, c->topic,
+			    c->partition, c->offset);
+
+	return rdv_slice(out, (size_t)size);
 }
 
 struct rdv_slice rdv_call_idempotency_key(const struct rdv_call *c, const struct rdv_body *body,
-					  struct rdv_buffer *scratch)
+					  struct rdv_slice message_id)
 {
-	size_t start = scratch->size;
-
 	if (c->idempotency_key.size)
 		return c->idempotency_key;
-	if (body->flags & RDV_BODY_HAS_ID)
-		return body->publish_id;
-	rdv_call_message_id(c, scratch);
-	return rdv_slice(scratch->data ? scratch->data + start : NULL, scratch->size - start);
+	return body->flags & RDV_BODY_HAS_ID ? body->publish_id : message_id;
 }

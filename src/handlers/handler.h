@@ -33,14 +33,15 @@ struct rdv_call {
 void rdv_call_init(struct rdv_call *c);
 void rdv_call_reset(struct rdv_call *c); /* drops hold, answer and text memory; ready for another use */
 /* Puts a copy of `answer` into the call: its slices move to `text`, cut to what is stored of them, with bytes that are no UTF-8
- * replaced. Short of memory the slices stay empty. */
+ * replaced. They must not lie in `text` already. Short of memory they stay empty. */
 void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer);
 /* Sets an answer that is no handler's: how the call ended, and one sentence (static) about it. */
 void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, const char *text);
-/* The message's id: topic-partition-offset. */
-void rdv_call_message_id(const struct rdv_call *c, struct rdv_buffer *out);
-/* What Idempotency-Key says: the call's key, else the publish id, else the message id (written to `scratch`). */
-struct rdv_slice rdv_call_idempotency_key(const struct rdv_call *c, const struct rdv_body *body, struct rdv_buffer *scratch);
+/* The message's id, topic-partition-offset, written to `out`. */
+#define RDV_MESSAGE_ID_SIZE (RDV_NAME_BYTES + 40)
+struct rdv_slice rdv_call_message_id(const struct rdv_call *c, char out[RDV_MESSAGE_ID_SIZE]);
+/* What Idempotency-Key says: the call's key, else the publish id, else the message id. */
+struct rdv_slice rdv_call_idempotency_key(const struct rdv_call *c, const struct rdv_body *body, struct rdv_slice message_id);
 
 /* Where completions go. Thread-safe, never blocks, takes the calls back. */
 struct rdv_sink {
