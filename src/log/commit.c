@@ -170,7 +170,7 @@ static enum redrive_status write_buffers(struct rdv_log *log, const struct rdv_l
 }
 
 /* Waits for work; takes all of it. NULL if there is none. */
-static struct rdv_log_buffer *take(struct rdv_log *log, int wait_ms, unsigned *count)
+static struct rdv_log_buffer *take(struct rdv_log *log, int wait_ms)
 {
 	struct timespec until;
 	struct rdv_log_buffer *b;
@@ -199,7 +199,6 @@ static struct rdv_log_buffer *take(struct rdv_log *log, int wait_ms, unsigned *c
 		log->open = NULL;
 	}
 	log->first = log->last = NULL;
-	*count = log->pending - (log->open != NULL);
 	if (b) {
 		log->taken = log->next - 1;
 		log->cycle++;
@@ -208,11 +207,17 @@ static struct rdv_log_buffer *take(struct rdv_log *log, int wait_ms, unsigned *c
 	return b;
 }
 
-static void finish(struct rdv_log *log, const struct run *run, unsigned count)
+static void finish(struct rdv_log *log, const struct run *run, const struct rdv_log_buffer *b)
 {
+	unsigned count = 0, large = 0;
+
+	for (; b; b = b->next) {
+		count++;
+		large += b->capacity > log->buffer_size;
+	}
 	pthread_mutex_lock(&log->mutex);
 	log->pending -= count;
-	log->large_pending = log->open && log->open->capacity > log->buffer_size;
+	log->large_pending -= large;
 	log->durable_end = (struct rdv_position){run->segment, run->end};
 	atomic_store(&log->durable, log->taken);
 	if (log->room_waiters)
@@ -244,19 +249,18 @@ enum redrive_status rdv_log_commit(struct rdv_log *log, int wait_ms, bool *did, 
 	struct run run = {0};
 	struct rdv_log_buffer *b;
 	enum redrive_status status = REDRIVE_NO_MEMORY;
-	unsigned count;
 
 	*did = false;
 	if (atomic_load(&log->failed))
 		return rdv_error_set(error, REDRIVE_FAILED, "the log has failed");
-	b = take(log, wait_ms, &count);
+	b = take(log, wait_ms);
 	if (!b)
 		return REDRIVE_OK;
 	*did = true;
 	if (add(&run, NULL, 0))
 		status = write_buffers(log, b, &run, error);
 	if (status == REDRIVE_OK)
-		finish(log, &run, count);
+		finish(log, &run, b);
 	else
 		rdv_log_fail(log);
 	free(run.iov);

@@ -82,6 +82,10 @@ bool rdv_frame_find(uint32_t seed, struct rdv_slice image, struct rdv_position a
 		uint64_t number = rdv_get_u64(image.data + offset + AT_NUMBER);
 		struct rdv_position here = {at.segment, (uint32_t)offset};
 
+		if (number == 0 && rdv_get_u64(image.data + offset + AT_SYNCED) == 0) {
+			offset += 7; /* 16 zeros: none of the next numbers is anything but zero */
+			continue;
+		}
 		if (number > after && number - after <= UINT32_MAX &&
 		    rdv_frame_valid(seed, rdv_slice(image.data + offset, image.size - offset), here, out))
 			return true;

@@ -73,7 +73,7 @@ struct rdv_log {
 	struct rdv_log_buffer *open;      /* owns; being filled */
 	struct rdv_log_buffer *first, *last; /* owns; full ones */
 	unsigned pending;                 /* open, full and being written */
-	bool large_pending;               /* one of them is oversized */
+	unsigned large_pending;           /* of them oversized */
 	struct rdv_position at;           /* of the next frame */
 	uint64_t next;                    /* its number */
 	uint64_t taken;                   /* last number that a cycle took */
@@ -95,7 +95,6 @@ struct rdv_log {
 	_Atomic uint32_t done[2]; /* counts finished cycles of either parity: waiters sleep on them */
 	_Atomic uint64_t free_bytes;
 	_Atomic int64_t free_checked_ms;
-	_Atomic uint32_t physical; /* number of segments that still have their file */
 
 	/* the writer's */
 	int fd;
@@ -118,6 +117,7 @@ struct rdv_log {
 	struct rdv_log_live *live; /* owns; ring by segment number */
 	uint32_t live_capacity;
 	uint32_t owner_tail;
+	bool live_lost; /* no memory for a counter: the tail is kept until the next start */
 	_Atomic int64_t live_records, live_bytes;
 };
 
@@ -129,6 +129,7 @@ enum redrive_status rdv_log_need_segment(struct rdv_log *log, uint32_t number, s
 bool rdv_log_refuses(struct rdv_log *log, size_t more); /* mutex held */
 void rdv_log_check_disk(struct rdv_log *log, int64_t older_than_ms);
 uint64_t rdv_log_reserve(struct rdv_log *log);
+bool rdv_log_disk_low(struct rdv_log *log);
 /* Room for `more` entries in the table of segments; mutex held. */
 bool rdv_log_segments_reserve(struct rdv_log *log, uint32_t more);
 void rdv_log_segment_seal(struct rdv_log *log); /* the head is full: the next one begins; mutex held */

@@ -35,7 +35,7 @@ static bool may_take_buffer(const struct rdv_log *log, enum rdv_log_use use, siz
 {
 	if (use == RDV_LOG_OUTCOME)
 		return true;
-	return log->pending < RDV_LOG_BUFFERS && (size <= log->buffer_size || !log->large_pending);
+	return log->pending < RDV_LOG_BUFFERS && (size <= log->buffer_size || log->large_pending == 0);
 }
 
 static void close_open_buffer(struct rdv_log *log)
@@ -59,7 +59,7 @@ static enum redrive_status take_buffer(struct rdv_log *log, size_t size)
 	close_open_buffer(log);
 	log->open = b;
 	log->pending++;
-	log->large_pending |= size > log->buffer_size;
+	log->large_pending += size > log->buffer_size;
 	return REDRIVE_OK;
 }
 

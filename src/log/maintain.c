@@ -121,7 +121,7 @@ static enum redrive_status recycle(struct rdv_log *log, uint32_t number, struct 
 	rdv_store_path(&log->store, RDV_STORE_SEGMENT, number, from);
 	pthread_mutex_lock(&log->files_mutex);
 	spare = ++log->file_count;
-	if (log->spare_count < RDV_LOG_SPARES) {
+	if (log->spare_count < (rdv_log_disk_low(log) ? RDV_LOG_AHEAD : RDV_LOG_SPARES)) {
 		rdv_store_path(&log->store, RDV_STORE_SPARE, spare, to);
 		status = rdv_store_rename(&log->store, from, to, error);
 		if (status == REDRIVE_OK)
@@ -178,12 +178,16 @@ static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log
 
 static bool wants_fill(struct rdv_log *log)
 {
-	uint32_t head = head_of(log);
 	uint64_t files, free_bytes = atomic_load(&log->free_bytes);
+	uint32_t head, tail;
 	bool wants;
 
+	pthread_mutex_lock(&log->mutex);
+	head = log->at.segment;
+	tail = log->segments[0].number;
+	pthread_mutex_unlock(&log->mutex);
 	pthread_mutex_lock(&log->files_mutex);
-	files = log->ready - log->owner_tail + 1 + log->spare_count;
+	files = log->ready - tail + 1 + log->spare_count;
 	wants = log->fill_fd >= 0 || log->ready + log->spare_count < head + RDV_LOG_AHEAD;
 	pthread_mutex_unlock(&log->files_mutex);
 	return wants && (files + 1) * log->store.segment_size <= log->capacity &&

@@ -1,4 +1,4 @@
-/* open.c - opening and closing a log: the lock, the files, recovery, and making the tail safe before it is used.
+/* open.c - opening and closing a log: recovery, and making the tail safe before it is used.
  *
  * recover.c reads and decides; nothing is changed before it, and the owner's fold, have said OK. Then, in this order:
  *   1. segments behind the end that hold frames are removed, last first: nothing in them was acknowledged;
@@ -6,139 +6,15 @@
  *      frames were found there, so that they can never follow a new frame), and synced: after a failed sync the page cache shows
  *      bytes that the disk does not have;
  *   3. leftovers (.fill, hints without a segment) are removed.
- * The lock is a flock on `lock`, which holds the pid; it dies with the process. Any thread may open; close is the last call. */
+ * Any thread may open; close is the last call. */
+#include "directory.h"
 #include "internal.h"
 #include "recover.h"
-#include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #define SEGMENT_SIZE (64u << 20)
 #define BUFFER_SIZE (1u << 20)
-
-/* ---- the directory ---- */
-
-struct names {
-	uint64_t *items; /* owns */
-	size_t count, capacity;
-};
-
-struct listing {
-	struct names of[RDV_STORE_KINDS];
-	uint64_t highest; /* number of a spare or fill */
-	bool failed;
-};
-
-static void see_name(void *ctx, const char *name)
-{
-	struct listing *l = ctx;
-	enum rdv_store_kind kind;
-	struct names *names;
-	uint64_t number;
-
-	if (!rdv_store_parse(name, &kind, &number))
-		return;
-	names = &l->of[kind];
-	if (names->count == names->capacity) {
-		size_t capacity = names->capacity ? 2 * names->capacity : 64;
-		uint64_t *items = realloc(names->items, capacity * sizeof *items);
-
-		if (!items) {
-			l->failed = true;
-			return;
-		}
-		names->items = items;
-		names->capacity = capacity;
-	}
-	names->items[names->count++] = number;
-	if ((kind == RDV_STORE_SPARE || kind == RDV_STORE_FILL) && number != UINT64_MAX && number > l->highest)
-		l->highest = number;
-}
-
-static int by_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void listing_done(struct listing *l)
-{
-	int i;
-
-	for (i = 0; i < RDV_STORE_KINDS; i++)
-		free(l->of[i].items);
-}
-
-static enum redrive_status list(const struct rdv_store *s, struct listing *l, struct rdv_error *error)
-{
-	int err = s->ops->list(s->ctx, s->dir, see_name, l), i;
-
-	if (err)
-		return rdv_error_errno(error, -err, "list '%s'", s->dir);
-	if (l->failed)
-		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory to list '%s'", s->dir);
-	for (i = 0; i < RDV_STORE_KINDS; i++)
-		if (l->of[i].count)
-			qsort(l->of[i].items, l->of[i].count, sizeof *l->of[i].items, by_number);
-	return REDRIVE_OK;
-}
-
-static enum redrive_status make_dir(const struct rdv_store *s, struct rdv_error *error)
-{
-	char *copy, *parent;
-	int err = s->ops->mkdir(s->ctx, s->dir, 0700);
-
-	if (err == -EEXIST)
-		return REDRIVE_OK;
-	if (err)
-		return rdv_error_errno(error, -err, "create '%s'", s->dir);
-	copy = strdup(s->dir);
-	if (!copy)
-		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory");
-	parent = dirname(copy);
-	err = s->ops->fsync_dir(s->ctx, parent);
-	free(copy);
-	return err ? rdv_error_errno(error, -err, "sync the directory above '%s'", s->dir) : REDRIVE_OK;
-}
-
-/* ---- the lock ---- */
-
-static enum redrive_status held_by(const char *path, int fd, struct rdv_error *error)
-{
-	char pid[32] = "";
-	ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
-
-	pid[n > 0 ? n : 0] = '\0';
-	pid[strcspn(pid, "\n")] = '\0';
-	return rdv_error_set(error, REDRIVE_BUSY, "'%s' is held by process %s", path, pid[0] ? pid : "?");
-}
-
-static enum redrive_status take_lock(struct rdv_log *log, struct rdv_error *error)
-{
-	char path[RDV_STORE_PATH], pid[32];
-	enum redrive_status status;
-	int size;
-
-	snprintf(path, sizeof path, "%s/lock", log->store.dir);
-	log->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (log->lock_fd < 0)
-		return rdv_error_errno(error, errno, "open '%s'", path);
-	if (flock(log->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		status = errno == EWOULDBLOCK ? held_by(path, log->lock_fd, error) : rdv_error_errno(error, errno, "lock '%s'", path);
-		close(log->lock_fd);
-		log->lock_fd = -1;
-		return status;
-	}
-	size = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-	if (ftruncate(log->lock_fd, 0) < 0 || pwrite(log->lock_fd, pid, (size_t)size, 0) != size)
-		return rdv_error_errno(error, errno, "write '%s'", path);
-	return REDRIVE_OK;
-}
 
 /* ---- the tail ---- */
 
@@ -174,6 +50,8 @@ static uint32_t first_unsynced(const struct rdv_recovery *r, const struct rdv_re
 {
 	uint32_t at = RDV_SEGMENT_START;
 
+	if (segment->last <= r->synced)
+		return segment->end;
 	while (at < segment->end && rdv_get_u64(r->image + at + 8) <= r->synced)
 		at += RDV_FRAME_HEADER + rdv_get_u32(r->image + at);
 	return at < segment->end ? at : segment->end;
@@ -312,9 +190,9 @@ static void report(const struct rdv_recovery *r, bool created, struct rdv_log_op
 }
 
 /* Removes what nobody needs; remembers the spares. Failing to remove is not worth failing for. */
-static void tidy(struct rdv_log *log, const struct listing *l)
+static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 {
-	const struct names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT], *spares = &l->of[RDV_STORE_SPARE];
+	const struct rdv_names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT], *spares = &l->of[RDV_STORE_SPARE];
 	size_t i;
 
 	for (i = 0; i < fills->count; i++)
@@ -347,44 +225,35 @@ static enum redrive_status measure(struct rdv_log *log, const struct rdv_log_opt
 	return REDRIVE_OK;
 }
 
-static enum redrive_status recover(struct rdv_log *log, const struct listing *l, struct rdv_recovery *r, struct rdv_error *error)
+static enum redrive_status recover(struct rdv_log *log, const struct rdv_listing *l, struct rdv_recovery *r,
+				   struct rdv_error *error)
 {
-	const struct names *found = &l->of[RDV_STORE_SEGMENT];
-	uint32_t created = 1, count = (uint32_t)found->count, i;
-	uint32_t *numbers = count ? calloc(count, sizeof *numbers) : &created;
-	enum redrive_status status = numbers ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+	static const uint32_t created = 1;
+	enum redrive_status status;
+	uint32_t *numbers, count;
 
 	log->file_count = l->highest;
-	for (i = 0; i < count && status == REDRIVE_OK; i++) {
-		if (found->items[i] == 0 || found->items[i] > RDV_SEGMENT_LAST)
-			status = rdv_error_set(error, REDRIVE_CORRUPT, "segment %llu, offset 0: impossible number",
-					       (unsigned long long)found->items[i]);
-		else
-			numbers[i] = (uint32_t)found->items[i];
-	}
+	status = rdv_listing_segments(l, &numbers, &count, error);
 	if (status == REDRIVE_OK && !count)
 		status = create(log, error);
 	if (status == REDRIVE_OK)
-		status = rdv_recovery_run(r, numbers, count ? count : 1, error);
+		status = rdv_recovery_run(r, count ? numbers : &created, count ? count : 1, error);
+	free(numbers);
 	if (status == REDRIVE_OK)
 		status = make_safe(log, r, error);
-	if (status == REDRIVE_OK)
-		status = take_over(log, r);
-	if (numbers != &created)
-		free(numbers);
-	return status;
+	return status == REDRIVE_OK ? take_over(log, r) : status;
 }
 
 static enum redrive_status open_log(struct rdv_log *log, const struct rdv_log_options *options, struct rdv_recovery *r,
 				    struct rdv_log_opened *opened, struct rdv_error *error)
 {
-	struct listing l = {0};
-	enum redrive_status status = make_dir(&log->store, error);
+	struct rdv_listing l = {0};
+	enum redrive_status status = rdv_directory_make(&log->store, error);
 
 	if (status == REDRIVE_OK && options->hold_lock)
-		status = take_lock(log, error);
+		status = rdv_directory_lock(log->store.dir, &log->lock_fd, error);
 	if (status == REDRIVE_OK)
-		status = list(&log->store, &l, error);
+		status = rdv_directory_list(&log->store, &l, error);
 	if (status == REDRIVE_OK)
 		status = recover(log, &l, r, error);
 	if (status == REDRIVE_OK)
@@ -393,7 +262,7 @@ static enum redrive_status open_log(struct rdv_log *log, const struct rdv_log_op
 		report(r, l.of[RDV_STORE_SEGMENT].count == 0, opened);
 		tidy(log, &l);
 	}
-	listing_done(&l);
+	rdv_listing_done(&l);
 	return status;
 }
 
@@ -452,8 +321,7 @@ void rdv_log_close(struct rdv_log *log)
 	pthread_cond_destroy(&log->room);
 	pthread_mutex_destroy(&log->mutex);
 	pthread_mutex_destroy(&log->files_mutex);
-	if (log->lock_fd >= 0)
-		close(log->lock_fd); /* releases it */
+	rdv_directory_unlock(log->lock_fd);
 	free(log->segments);
 	free(log->live);
 	free(log->store.dir);

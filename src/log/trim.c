@@ -68,8 +68,9 @@ static uint64_t live_bytes(struct rdv_log *log)
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-static bool disk_low(struct rdv_log *log, uint64_t reserve)
+bool rdv_log_disk_low(struct rdv_log *log)
 {
+	uint64_t reserve = rdv_log_reserve(log);
 	uint64_t least = log->disk_free > reserve ? log->disk_free : reserve;
 
 	return atomic_load_explicit(&log->free_bytes, memory_order_relaxed) < least;
@@ -87,7 +88,7 @@ static bool refuses(struct rdv_log *log, size_t more)
 {
 	uint64_t reserve = rdv_log_reserve(log);
 
-	return room(log) < reserve + more || live_bytes(log) > log->capacity / 4 * 3 || disk_low(log, reserve);
+	return room(log) < reserve + more || live_bytes(log) > log->capacity / 4 * 3 || rdv_log_disk_low(log);
 }
 
 bool rdv_log_refuses(struct rdv_log *log, size_t more)
@@ -109,32 +110,45 @@ void rdv_log_check_disk(struct rdv_log *log, int64_t older_than_ms)
 		atomic_store(&log->free_bytes, bytes);
 }
 
+static struct rdv_log_live *live_of(const struct rdv_log *log, uint32_t segment)
+{
+	return &log->live[segment & (log->live_capacity - 1)];
+}
+
+static bool grow_live(struct rdv_log *log, uint32_t span)
+{
+	uint32_t capacity = log->live_capacity ? log->live_capacity : 64, i;
+	struct rdv_log_live *live;
+
+	while (capacity < span)
+		capacity *= 2;
+	live = calloc(capacity, sizeof *live);
+	if (!live)
+		return false;
+	for (i = 0; i < log->live_capacity; i++)
+		live[(log->owner_tail + i) & (capacity - 1)] = *live_of(log, log->owner_tail + i);
+	free(log->live);
+	log->live = live;
+	log->live_capacity = capacity;
+	return true;
+}
+
 void rdv_log_live(struct rdv_log *log, uint32_t segment, int32_t delta, int64_t bytes)
 {
 	uint32_t span = segment - log->owner_tail + 1;
 	struct rdv_log_live *live;
 
 	assert(segment >= log->owner_tail);
-	if (span > log->live_capacity) {
-		uint32_t capacity = log->live_capacity ? log->live_capacity : 64, i;
-
-		while (capacity < span)
-			capacity *= 2;
-		live = calloc(capacity, sizeof *live);
-		assert(live); /* a few KiB; without them the log could be trimmed wrongly */
-		for (i = 0; i < log->live_capacity; i++)
-			live[(log->owner_tail + i) & (capacity - 1)] =
-				log->live[(log->owner_tail + i) & (log->live_capacity - 1)];
-		free(log->live);
-		log->live = live;
-		log->live_capacity = capacity;
-	}
-	live = &log->live[segment & (log->live_capacity - 1)];
+	atomic_fetch_add_explicit(&log->live_records, delta, memory_order_relaxed);
+	atomic_fetch_add_explicit(&log->live_bytes, bytes, memory_order_relaxed);
+	if (span > log->live_capacity && !grow_live(log, span))
+		log->live_lost = true;
+	if (log->live_lost)
+		return;
+	live = live_of(log, segment);
 	live->records += delta;
 	live->bytes += bytes;
 	assert(live->records >= 0);
-	atomic_fetch_add_explicit(&log->live_records, delta, memory_order_relaxed);
-	atomic_fetch_add_explicit(&log->live_bytes, bytes, memory_order_relaxed);
 }
 
 static bool worth_trimming(const struct rdv_log_space *space, uint64_t used, uint32_t segment_size, bool low)
@@ -153,9 +167,11 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 
 	*out = (struct rdv_log_space){.capacity = log->capacity, .reserve = rdv_log_reserve(log), .tail = log->owner_tail};
 	out->live_bytes = live_bytes(log);
-	out->live_records = out->reserve / 32 - 2 * (uint64_t)log->store.segment_size / 32;
-	if (log->live)
-		out->tail_live = (uint64_t)log->live[log->owner_tail & (log->live_capacity - 1)].records;
+	out->live_records = (out->reserve - 2 * (uint64_t)log->store.segment_size) / 32;
+	if (log->live_lost)
+		out->tail_live = UINT64_MAX;
+	else if (log->live)
+		out->tail_live = (uint64_t)live_of(log, log->owner_tail)->records;
 	pthread_mutex_lock(&log->mutex);
 	out->bytes = (uint64_t)log->segment_count * log->store.segment_size;
 	out->head = log->at.segment;
@@ -165,8 +181,8 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 	pthread_mutex_unlock(&log->mutex);
 	out->free_bytes = atomic_load_explicit(&log->free_bytes, memory_order_relaxed);
 	used = (uint64_t)(out->head - out->tail + 1) * log->store.segment_size;
-	out->wants_trim = durable_beyond && worth_trimming(out, used, log->store.segment_size,
-							   disk_low(log, out->reserve) ||
+	out->wants_trim = durable_beyond && !log->live_lost && worth_trimming(out, used, log->store.segment_size,
+							   rdv_log_disk_low(log) ||
 								   left < out->reserve + 2 * (uint64_t)log->store.segment_size);
 }
 
@@ -174,7 +190,9 @@ void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 {
 	struct rdv_log_segment *tail;
 
-	assert(!log->live || log->live[log->owner_tail & (log->live_capacity - 1)].records == 0);
+	if (log->live_lost)
+		return;
+	assert(!log->live || live_of(log, log->owner_tail)->records == 0);
 	pthread_mutex_lock(&log->mutex);
 	assert(log->owner_tail < log->at.segment);
 	tail = rdv_log_segment_find(log, log->owner_tail);
@@ -183,7 +201,7 @@ void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 	tail->drop_ticket = ticket;
 	pthread_mutex_unlock(&log->mutex);
 	if (log->live) {
-		struct rdv_log_live *live = &log->live[log->owner_tail & (log->live_capacity - 1)];
+		struct rdv_log_live *live = live_of(log, log->owner_tail);
 
 		atomic_fetch_sub_explicit(&log->live_bytes, live->bytes, memory_order_relaxed);
 		*live = (struct rdv_log_live){0, 0};
