@@ -249,12 +249,12 @@ const char *rdv_buffer_string(struct rdv_buffer *b)
 	return (const char *)b->data;
 }
 
-/* The next `size` bytes, or NULL: then the reader has failed and is at its end. */
+/* The next `size` bytes, or NULL: then the reader has failed, and is at its end so that it cannot but fail again. */
 static const uint8_t *take(struct rdv_reader *r, size_t size)
 {
 	const uint8_t *at = r->at;
 
-	if (r->failed || size > rdv_reader_left(r)) {
+	if (size > rdv_reader_left(r)) {
 		r->failed = true;
 		r->at = r->end;
 		return NULL;

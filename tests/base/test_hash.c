@@ -112,6 +112,16 @@ static void secret_fills_all_bytes_differently_each_time(void **state)
 /* The reference implementation's numbers for splitmix64(0) and xoshiro256** on that state. */
 static void random_is_the_same_for_ever(void **state)
 {
+	static const uint64_t numbers[] = {11520,
+					   0,
+					   1509978240,
+					   1215971899390074240,
+					   1216172134540287360,
+					   607988272756665600,
+					   16172922978634559625u,
+					   8476171486693032832,
+					   10595114339597558777u,
+					   2904607092377533576};
 	struct rdv_random r;
 
 	rdv_random_seed(&r, 0);
@@ -119,6 +129,9 @@ static void random_is_the_same_for_ever(void **state)
 	assert_true(rdv_random_next(&r) == 0x99EC5F36CB75F2B4u);
 	assert_true(rdv_random_next(&r) == 0xBF6E1F784956452Au);
 	assert_true(rdv_random_next(&r) == 0x1A5F849D4933E6E0u);
+	r = (struct rdv_random){{1, 2, 3, 4}};
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+		assert_true(rdv_random_next(&r) == numbers[i]);
 }
 
 static void random_below_is_bounded_and_fair(void **state)
@@ -138,11 +151,11 @@ static void random_below_is_bounded_and_fair(void **state)
 		if (bound)
 			assert_true(rdv_random_below(&r, bound) < bound);
 	}
-	/* A bound of 3/4 of the range: by remainder, the first third would come twice as often. */
-	unsigned low = 0;
+	/* Below 3/4 of the range, of four products in a row two would fall on the same multiple of 3. */
+	unsigned threes = 0;
 	for (int i = 0; i < 30000; i++)
-		low += rdv_random_below(&r, 3ull << 62) < 1ull << 62;
-	assert_in_range(low, 9600, 10400);
+		threes += rdv_random_below(&r, 3ull << 62) % 3 == 0;
+	assert_in_range(threes, 9600, 10400);
 }
 
 static void random_unit_is_below_one_and_spread(void **state)

@@ -291,7 +291,16 @@ static void check_ratio(double v)
 static void rate_and_ratio_round_trip(void **state)
 {
 	static const char *const rate_units[] = {"/s", "/m", "/h"};
+	/* Times 3600 these give another double than the one that was read. */
+	static const char *const hard[] = {"0.003441092608956293/h", "0.006971070479123424/h",
+					   "0.007291528084852884/h"};
 	struct rdv_random r;
+
+	for (size_t i = 0; i < sizeof hard / sizeof hard[0]; i++) {
+		double v;
+		assert_int_equal(rdv_rate_parse(rdv_slice_text(hard[i]), &v), REDRIVE_OK);
+		check_rate(v);
+	}
 
 	rdv_random_seed(&r, 4);
 	for (int i = 0; i < 20000; i++) {

@@ -195,6 +195,16 @@ static void queue_many_threads_lose_nothing_double_nothing_and_keep_order(void *
 	rdv_queue_done(&crowd.queue);
 }
 
+static unsigned waiting(struct rdv_queue *q)
+{
+	unsigned waiters;
+
+	pthread_mutex_lock(&q->mutex);
+	waiters = q->waiters;
+	pthread_mutex_unlock(&q->mutex);
+	return waiters;
+}
+
 static void *wait_for_one(void *ctx)
 {
 	void *item = NULL;
@@ -212,6 +222,8 @@ static void queue_wakes_all_who_wait_for_a_batch_and_for_the_end(void **state)
 	assert_int_equal(rdv_queue_init(&q, 4), REDRIVE_OK);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, wait_for_one, &q), 0);
+	while (waiting(&q) < 4)
+		sched_yield();
 	assert_int_equal(rdv_queue_push(&q, items, 2), 2);
 	while (rdv_queue_size(&q))
 		sched_yield();
