@@ -54,7 +54,7 @@ void rdv_evidence_reset(struct rdv_evidence *e, struct rdv_mono now)
 {
 	memset(e->slices, 0, sizeof e->slices);
 	memset(e->seen, 0, sizeof e->seen);
-	e->ok = e->bad = 0;
+	e->ok = e->bad = e->all_ok = e->failing = 0;
 	e->slice = RDV_EVIDENCE_SLICES;
 	e->slice_start = now.ms;
 	e->slice_end = now.ms + e->slice_ms;
@@ -69,6 +69,8 @@ static void next_slice(struct rdv_evidence *e)
 
 	e->ok -= s->ok;
 	e->bad -= s->bad;
+	e->all_ok -= s->all_ok;
+	e->failing -= s->failing;
 	*s = (struct rdv_evidence_slice){0};
 	e->slice_start += e->slice_ms;
 	e->slice_end += e->slice_ms;
@@ -116,6 +118,7 @@ void rdv_evidence_ok(struct rdv_evidence *e, int64_t now_ms, bool counts)
 	struct rdv_evidence_slice *s = slice_of(e, e->slice);
 
 	s->all_ok++;
+	e->all_ok++;
 	e->seconds[e->second % RDV_EVIDENCE_SECONDS]++;
 	e->has_ok = true;
 	e->last_ok = now_ms;
@@ -166,9 +169,12 @@ void rdv_evidence_bad(struct rdv_evidence *e, int64_t now_ms, uint64_t message, 
 	struct rdv_evidence_seen *seen = find(e, message);
 
 	s->all_bad++;
-	if (seen != NULL && in_window(e, seen->failing))
+	if (seen != NULL && in_window(e, seen->failing)) {
 		slice_of(e, seen->failing)->failing--;
+		e->failing--;
+	}
 	s->failing++;
+	e->failing++;
 	if (counts) {
 		if (seen != NULL && in_window(e, seen->counted)) {
 			slice_of(e, seen->counted)->bad--;
@@ -264,13 +270,13 @@ bool rdv_evidence_others_fine(const struct rdv_evidence *e, uint64_t message)
 {
 	const struct rdv_evidence_seen *set = e->seen[set_of(message)];
 	uint32_t slices = (uint32_t)((OTHERS_MS + e->slice_ms - 1) / e->slice_ms);
-	uint64_t ok = 0, failing = 0;
+	uint64_t ok = e->all_ok, failing = e->failing;
 
 	slices = slices < RDV_EVIDENCE_SLICES ? slices : RDV_EVIDENCE_SLICES;
-	for (uint32_t back = 0; back < slices; back++) {
+	for (uint32_t back = slices; back < RDV_EVIDENCE_SLICES; back++) { /* a window beyond 10 s: less of it */
 		const struct rdv_evidence_slice *s = &e->slices[(e->slice - back) % RDV_EVIDENCE_SLICES];
-		ok += s->all_ok;
-		failing += s->failing;
+		ok -= s->all_ok;
+		failing -= s->failing;
 	}
 	for (int i = 0; i < RDV_EVIDENCE_WAYS; i++)
 		if (set[i].message == message && set[i].failing != 0 && set[i].failing + slices > e->slice)
@@ -298,14 +304,16 @@ double rdv_evidence_throughput(const struct rdv_evidence *e, int64_t before)
 
 bool rdv_evidence_check(const struct rdv_evidence *e, const char **what)
 {
-	uint64_t ok = 0, bad = 0;
+	struct rdv_evidence_slice sum = {0};
 
 	*what = NULL;
 	for (int i = 0; i < RDV_EVIDENCE_SLICES; i++) {
-		ok += e->slices[i].ok;
-		bad += e->slices[i].bad;
+		sum.ok += e->slices[i].ok;
+		sum.bad += e->slices[i].bad;
+		sum.all_ok += e->slices[i].all_ok;
+		sum.failing += e->slices[i].failing;
 	}
-	if (ok != e->ok || bad != e->bad)
+	if (sum.ok != e->ok || sum.bad != e->bad || sum.all_ok != e->all_ok || sum.failing != e->failing)
 		*what = "the window does not add up";
 	if (e->last_bad > e->last_size || e->row_count > RDV_EVIDENCE_DISTINCT)
 		*what = "the last outcomes do not add up";

@@ -40,7 +40,7 @@ struct rdv_evidence {
 	int64_t slice_ms, slice_start, slice_end;
 	uint32_t slice; /* number of the current one, from RDV_EVIDENCE_SLICES up; in slices[slice % 10] */
 	struct rdv_evidence_slice slices[RDV_EVIDENCE_SLICES];
-	uint64_t ok, bad; /* sums of the window */
+	uint64_t ok, bad, all_ok, failing; /* sums of the window */
 
 	struct rdv_evidence_last last[RDV_EVIDENCE_LAST];
 	uint32_t last_size, last_at, last_bad;

@@ -60,6 +60,9 @@ enum rdv_class rdv_shares_pick(struct rdv_shares *s, uint8_t classes)
 	int32_t sum = 0;
 	int best = -1;
 
+	s->last = classes;
+	if ((classes & (classes - 1)) == 0) /* it alone would gain and pay the same */
+		return (enum rdv_class)__builtin_ctz(classes);
 	for (int c = 0; c < (int)SHARED_CLASSES; c++) {
 		if (!(classes & 1u << c))
 			continue;
@@ -69,7 +72,6 @@ enum rdv_class rdv_shares_pick(struct rdv_shares *s, uint8_t classes)
 			best = c;
 	}
 	s->credit[best] -= sum;
-	s->last = classes;
 	return (enum rdv_class)best;
 }
 
