@@ -1,0 +1,463 @@
+/* lease.c - pull: calls wait here until somebody leases them, answers or lets the lease expire.
+ *
+ *	submit -> waiting (FIFO) -> leased (slot, deadline) -> answered | expired | cut -> sink
+ *
+ * A token names its handler's number, the slot and a serial number that is never used again, and proves by a keyed
+ *SipHash (secret per handler and run) that we gave it out:
+ *
+ *	number 4 | slot 4 | serial 7 | SipHash-2-4 of these 15 bytes 8		as 46 hex digits
+ *
+ * So a token that was never given out is told from one whose lease is over without remembering any. A lease whose time
+ *is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts as long as nobody
+ *else has the message. What always holds: a call is waiting or in exactly one slot; the slots' list is sorted by
+ *deadline (insertion walks from its end, where a new lease nearly always belongs). Fails only for memory: then a call
+ *stays waiting. Any thread; one mutex, and the sink is called without it. */
+#include "../base/chunks.h"
+#include "../base/text.h"
+#include "handler.h"
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+
+#define TOKEN_SIGNED 15
+#define TOKEN_BYTES (TOKEN_SIGNED + 8)
+_Static_assert(2 * TOKEN_BYTES + 1 <= sizeof((struct rdv_leased *)0)->token, "a token fits");
+
+struct slot {
+	uint32_t free_link; /* the chunks' */
+	uint32_t next, previous;
+	uint64_t serial;               /* 0 = free */
+	int64_t start_ms, deadline_ms; /* monotonic */
+	struct rdv_call *call;         /* owns */
+};
+
+struct notice {
+	struct notice *next;
+	void (*ready)(void *ctx);
+	void *ctx;
+};
+
+struct lease {
+	struct rdv_handler base;
+	struct rdv_lease_options options;
+	uint8_t secret[16];
+	pthread_mutex_t mutex; /* guards all below */
+	pthread_cond_t arrived;
+	struct rdv_call *waiting, **waiting_end; /* owns */
+	struct notice *notices, **notices_end;   /* owns */
+	struct rdv_chunks slots;
+	uint32_t first, last;
+	uint64_t serial;
+	uint32_t takers;
+	bool cut;
+};
+
+static struct slot *at(const struct lease *h, uint32_t ref)
+{
+	return rdv_chunks_at(&h->slots, ref);
+}
+
+static void deliver(struct lease *h, struct rdv_call *list)
+{
+	if (list)
+		h->base.sink.complete(h->base.sink.ctx, list);
+}
+
+/* ---- slots ---- */
+
+static void link_slot(struct lease *h, uint32_t ref)
+{
+	struct slot *s = at(h, ref);
+	uint32_t before = h->last;
+
+	while (before && at(h, before)->deadline_ms > s->deadline_ms)
+		before = at(h, before)->previous;
+	s->previous = before;
+	s->next = before ? at(h, before)->next : h->first;
+	*(before ? &at(h, before)->next : &h->first) = ref;
+	*(s->next ? &at(h, s->next)->previous : &h->last) = ref;
+}
+
+static void unlink_slot(struct lease *h, uint32_t ref)
+{
+	struct slot *s = at(h, ref);
+
+	*(s->previous ? &at(h, s->previous)->next : &h->first) = s->next;
+	*(s->next ? &at(h, s->next)->previous : &h->last) = s->previous;
+}
+
+static struct rdv_call *free_slot(struct lease *h, uint32_t ref, int64_t now_ms)
+{
+	struct slot *s = at(h, ref);
+	struct rdv_call *call = s->call;
+
+	unlink_slot(h, ref);
+	s->serial = 0;
+	call->next = NULL;
+	call->answer.took_ms = now_ms - s->start_ms;
+	rdv_chunks_free(&h->slots, ref);
+	return call;
+}
+
+/* ---- tokens ---- */
+
+static uint64_t sign(const struct lease *h, const uint8_t bytes[TOKEN_SIGNED])
+{
+	return rdv_siphash(h->secret, rdv_slice(bytes, TOKEN_SIGNED));
+}
+
+static void write_token(const struct lease *h, uint32_t ref, char token[48])
+{
+	uint8_t bytes[TOKEN_BYTES + 1];
+
+	rdv_put_u32(bytes, h->options.number);
+	rdv_put_u32(bytes + 4, ref);
+	rdv_put_u64(bytes + 8, at(h, ref)->serial); /* its 8th byte is 0, and written over */
+	rdv_put_u64(bytes + TOKEN_SIGNED, sign(h, bytes));
+	sodium_bin2hex(token, 48, bytes, TOKEN_BYTES);
+}
+
+static bool read_token(const char *token, uint8_t bytes[TOKEN_BYTES])
+{
+	size_t size;
+	const char *end;
+
+	return strlen(token) == 2 * TOKEN_BYTES &&
+	       !sodium_hex2bin(bytes, TOKEN_BYTES, token, 2 * TOKEN_BYTES, NULL, &size, &end) && size == TOKEN_BYTES;
+}
+
+bool rdv_lease_token_number(const char *token, uint32_t *number)
+{
+	uint8_t bytes[TOKEN_BYTES];
+
+	if (!read_token(token, bytes))
+		return false;
+	*number = rdv_get_u32(bytes);
+	return true;
+}
+
+/* Under the mutex. NOT_FOUND: not one of ours; CONFLICT: its lease is over. */
+static enum redrive_status find(const struct lease *h, const char *token, uint32_t *ref)
+{
+	uint8_t bytes[TOKEN_BYTES], mac[8];
+	uint64_t serial = 0;
+
+	if (!read_token(token, bytes))
+		return REDRIVE_NOT_FOUND;
+	rdv_put_u64(mac, sign(h, bytes));
+	if (sodium_memcmp(mac, bytes + TOKEN_SIGNED, sizeof mac) != 0)
+		return REDRIVE_NOT_FOUND;
+	*ref = rdv_get_u32(bytes + 4);
+	memcpy(&serial, bytes + 8, 7);
+	if (!*ref || *ref > h->slots.used || at(h, *ref)->serial != serial)
+		return REDRIVE_CONFLICT;
+	return REDRIVE_OK;
+}
+
+/* ---- leasing ---- */
+
+/* Under the mutex. False without memory: the call stays first in line. */
+static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now, struct rdv_leased *out)
+{
+	uint32_t ref = rdv_chunks_take(&h->slots);
+	struct slot *s;
+
+	if (!ref)
+		return false;
+	s = at(h, ref);
+	s->call = h->waiting;
+	h->waiting = s->call->next;
+	if (!h->waiting)
+		h->waiting_end = &h->waiting;
+	s->call->next = NULL;
+	s->serial = ++h->serial;
+	s->start_ms = now.mono.ms;
+	s->deadline_ms = rdv_ms_add(now.mono.ms, lease_for_ms);
+	link_slot(h, ref);
+	out->call = s->call;
+	out->expires_at.ms = rdv_ms_add(now.wall.ms, lease_for_ms);
+	write_token(h, ref, out->token);
+	return true;
+}
+
+/* Under the mutex: until something waits, the time is over, or the handler is cut. */
+static void wait_for_calls(struct lease *h, int64_t wait_ms)
+{
+	struct timespec until;
+	int failed = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	if (wait_ms > 24 * 3600 * 1000)
+		wait_ms = 24 * 3600 * 1000;
+	until.tv_sec += wait_ms / 1000;
+	until.tv_nsec += wait_ms % 1000 * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	h->takers++;
+	while (!h->waiting && !h->cut && failed != ETIMEDOUT)
+		failed = pthread_cond_timedwait(&h->arrived, &h->mutex, &until);
+	h->takers--;
+}
+
+enum redrive_status rdv_lease_take(struct rdv_handler *base, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
+				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx)
+{
+	struct lease *h = (struct lease *)base;
+	enum redrive_status status = REDRIVE_OK;
+	struct rdv_leased leased;
+	struct rdv_now now;
+
+	if (lease_for_ms <= 0)
+		lease_for_ms = h->options.lease_for_ms;
+	pthread_mutex_lock(&h->mutex);
+	if (!h->waiting && !h->cut && wait_ms > 0)
+		wait_for_calls(h, wait_ms);
+	now = rdv_now();
+	if (h->cut)
+		status = REDRIVE_CLOSED;
+	for (uint32_t i = 0; i < max && h->waiting && !h->cut; i++) {
+		if (!lease_one(h, lease_for_ms, now, &leased)) {
+			status = i ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+			break;
+		}
+		each(ctx, &leased);
+	}
+	pthread_mutex_unlock(&h->mutex);
+	return status;
+}
+
+enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token, const struct rdv_answer *answer)
+{
+	struct lease *h = (struct lease *)base;
+	struct rdv_call *call = NULL;
+	enum redrive_status status;
+	int64_t took_ms;
+	uint32_t ref;
+
+	pthread_mutex_lock(&h->mutex);
+	status = find(h, token, &ref);
+	if (!status)
+		call = free_slot(h, ref, rdv_mono_now().ms);
+	pthread_mutex_unlock(&h->mutex);
+	if (status)
+		return status;
+	took_ms = call->answer.took_ms;
+	rdv_call_set_answer(call, answer);
+	call->answer.took_ms = took_ms;
+	deliver(h, call);
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_lease_extend(struct rdv_handler *base, const char *token, int64_t lease_for_ms,
+				     struct rdv_wall *expires_at)
+{
+	struct lease *h = (struct lease *)base;
+	struct rdv_now now = rdv_now();
+	enum redrive_status status;
+	uint32_t ref;
+
+	if (lease_for_ms <= 0)
+		lease_for_ms = h->options.lease_for_ms;
+	pthread_mutex_lock(&h->mutex);
+	status = find(h, token, &ref);
+	if (!status) {
+		unlink_slot(h, ref);
+		at(h, ref)->deadline_ms = rdv_ms_add(now.mono.ms, lease_for_ms);
+		link_slot(h, ref);
+		expires_at->ms = rdv_ms_add(now.wall.ms, lease_for_ms);
+	}
+	pthread_mutex_unlock(&h->mutex);
+	return status;
+}
+
+int64_t rdv_lease_expire(struct rdv_handler *base, struct rdv_now now)
+{
+	struct lease *h = (struct lease *)base;
+	struct rdv_call *list = NULL, **end = &list;
+	int64_t next_ms = -1;
+
+	pthread_mutex_lock(&h->mutex);
+	while (h->first && at(h, h->first)->deadline_ms <= now.mono.ms) {
+		*end = free_slot(h, h->first, now.mono.ms);
+		rdv_call_set_transport(*end, RDV_TRANSPORT_TIMEOUT, "the lease expired without a verdict");
+		end = &(*end)->next;
+	}
+	if (h->first)
+		next_ms = at(h, h->first)->deadline_ms - now.mono.ms;
+	pthread_mutex_unlock(&h->mutex);
+	deliver(h, list);
+	return next_ms;
+}
+
+/* ---- notices ---- */
+
+static void call_all(struct notice *list)
+{
+	while (list) {
+		struct notice *next = list->next;
+
+		list->ready(list->ctx);
+		free(list);
+		list = next;
+	}
+}
+
+/* Under the mutex: the first `count` notices, to be called without it. */
+static struct notice *pop_notices(struct lease *h, size_t count)
+{
+	struct notice *list = h->notices, **end = &h->notices;
+
+	for (; *end && count; count--)
+		end = &(*end)->next;
+	if (end == &h->notices)
+		return NULL;
+	h->notices = *end;
+	if (!h->notices)
+		h->notices_end = &h->notices;
+	*end = NULL;
+	return list;
+}
+
+enum redrive_status rdv_lease_notify(struct rdv_handler *base, void (*ready)(void *ctx), void *ctx)
+{
+	struct lease *h = (struct lease *)base;
+	struct notice *n = malloc(sizeof *n);
+	bool now;
+
+	if (!n)
+		return REDRIVE_NO_MEMORY;
+	*n = (struct notice){NULL, ready, ctx};
+	pthread_mutex_lock(&h->mutex);
+	now = h->waiting || h->cut;
+	if (!now) {
+		*h->notices_end = n;
+		h->notices_end = &n->next;
+	}
+	pthread_mutex_unlock(&h->mutex);
+	if (now)
+		call_all(n);
+	return REDRIVE_OK;
+}
+
+bool rdv_lease_forget(struct rdv_handler *base, void *ctx)
+{
+	struct lease *h = (struct lease *)base;
+	struct notice **n, *found;
+
+	pthread_mutex_lock(&h->mutex);
+	for (n = &h->notices; *n && (*n)->ctx != ctx; n = &(*n)->next)
+		;
+	found = *n;
+	if (found) {
+		*n = found->next;
+		if (!found->next)
+			h->notices_end = n;
+	}
+	pthread_mutex_unlock(&h->mutex);
+	free(found);
+	return found != NULL;
+}
+
+/* ---- the handler ---- */
+
+static void give_back(struct lease *h, struct rdv_call *list)
+{
+	for (struct rdv_call *c = list; c; c = c->next)
+		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+	deliver(h, list);
+}
+
+static void submit(struct rdv_handler *base, struct rdv_call *list)
+{
+	struct lease *h = (struct lease *)base;
+	struct notice *notices = NULL;
+	struct rdv_call *last = list;
+	size_t count = 1;
+	bool cut;
+
+	if (!list)
+		return;
+	for (; last->next; last = last->next)
+		count++;
+	pthread_mutex_lock(&h->mutex);
+	cut = h->cut;
+	if (!cut) {
+		*h->waiting_end = list;
+		h->waiting_end = &last->next;
+		notices = pop_notices(h, count);
+		for (size_t i = 0; i < count && i < h->takers; i++)
+			pthread_cond_signal(&h->arrived);
+	}
+	pthread_mutex_unlock(&h->mutex);
+	call_all(notices);
+	if (cut)
+		give_back(h, list);
+}
+
+static void cut(struct rdv_handler *base)
+{
+	struct lease *h = (struct lease *)base;
+	int64_t now_ms = rdv_mono_now().ms;
+	struct notice *notices;
+	struct rdv_call *list;
+
+	pthread_mutex_lock(&h->mutex);
+	h->cut = true;
+	list = h->waiting;
+	while (h->first) {
+		*h->waiting_end = free_slot(h, h->first, now_ms);
+		h->waiting_end = &(*h->waiting_end)->next;
+		list = h->waiting;
+	}
+	h->waiting = NULL;
+	h->waiting_end = &h->waiting;
+	notices = pop_notices(h, SIZE_MAX);
+	pthread_cond_broadcast(&h->arrived);
+	pthread_mutex_unlock(&h->mutex);
+	call_all(notices);
+	give_back(h, list);
+}
+
+static void lease_free(struct rdv_handler *base)
+{
+	struct lease *h = (struct lease *)base;
+
+	assert(!h->waiting && !h->first && !h->takers);
+	call_all(pop_notices(h, SIZE_MAX));
+	rdv_chunks_done(&h->slots);
+	pthread_cond_destroy(&h->arrived);
+	pthread_mutex_destroy(&h->mutex);
+	free(h);
+}
+
+static const struct rdv_handler_ops lease_ops = {"lease", submit, cut, lease_free};
+
+enum redrive_status rdv_lease_new(const struct rdv_lease_options *options, struct rdv_sink sink,
+				  struct rdv_handler **out, struct rdv_error *error)
+{
+	struct lease *h;
+	pthread_condattr_t attr;
+
+	if (options->lease_for_ms < 1)
+		return rdv_error_set(error, REDRIVE_INVALID, "lease_for must be at least 1ms");
+	h = calloc(1, sizeof *h);
+	if (!h)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory for a lease handler");
+	h->base = (struct rdv_handler){&lease_ops, sink};
+	h->options = *options;
+	h->waiting_end = &h->waiting;
+	h->notices_end = &h->notices;
+	rdv_secret(h->secret, sizeof h->secret);
+	rdv_chunks_init(&h->slots, sizeof(struct slot));
+	pthread_mutex_init(&h->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->arrived, &attr);
+	pthread_condattr_destroy(&attr);
+	*out = &h->base;
+	return REDRIVE_OK;
+}
