@@ -131,10 +131,10 @@ static enum redrive_status moment_to_wall(const struct moment *m, struct rdv_wal
 		return REDRIVE_INVALID;
 	if (m->hour > 23 || m->minute > 59 || m->second > 60)
 		return REDRIVE_INVALID;
-	minutes = days_of(m->date) * 1440 + m->hour * 60 + m->minute - m->offset_minutes;
+	minutes = days_of(m->date) * 1440 + m->hour * 60ll + m->minute - m->offset_minutes;
 	if (m->second == 60 && (minutes + 1) % 1440 != 0)
 		return REDRIVE_INVALID;
-	ms = minutes * 60000 + m->second * 1000 + m->ms;
+	ms = minutes * 60000 + m->second * 1000ll + m->ms;
 	if (ms < 0 || ms > LATEST_MS)
 		return REDRIVE_INVALID;
 	out->ms = ms;

@@ -91,7 +91,7 @@ uint32_t rdv_crc32c_portable(uint32_t seed, const void *data, size_t size)
 #include <wmmintrin.h>
 
 #define FAST __attribute__((target("sse4.2,pclmul")))
-#define STREAM 96u          /* bytes of one of three streams */
+#define STREAM ((size_t)96) /* bytes of one of three streams */
 #define POWER_1 0x0715CE53u /* x^(8 * STREAM - 33) mod P, reflected */
 #define POWER_2 0xAB7AFF2Au /* x^(16 * STREAM - 33) mod P, reflected */
 

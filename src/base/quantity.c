@@ -195,11 +195,16 @@ enum redrive_status rdv_integer_parse(struct rdv_slice text, int64_t *out)
 	return REDRIVE_OK;
 }
 
+static void copy(char out[RDV_QUANTITY_TEXT], const char *text)
+{
+	snprintf(out, RDV_QUANTITY_TEXT, "%s", text);
+}
+
 /* Keeps `text` if it is shorter than what is in `best` ("" = nothing yet). */
 static void keep_shorter(char best[RDV_QUANTITY_TEXT], const char *text)
 {
 	if (!best[0] || strlen(text) < strlen(best))
-		strcpy(best, text); /* NOLINT: both have the same size */
+		copy(best, text);
 }
 
 /* value / weight and the unit's name, e.g. "1.5h"; false below one unit ("100ms", not "0.1s") and beyond 9 decimals. */
@@ -239,7 +244,7 @@ static bool print_parts(char out[RDV_QUANTITY_TEXT], uint64_t value, unsigned se
 			continue;
 		if (!print_exactly(part, taken, &duration_units[i]) || size + strlen(part) >= RDV_QUANTITY_TEXT)
 			return false;
-		strcpy(out + size, part); /* NOLINT: just checked */
+		memcpy(out + size, part, strlen(part) + 1);
 		size += strlen(part);
 		value -= taken;
 		if (last)
@@ -255,12 +260,11 @@ void rdv_duration_format(int64_t ms, char out[RDV_QUANTITY_TEXT])
 	char best[RDV_QUANTITY_TEXT] = "", text[RDV_QUANTITY_TEXT];
 
 	if (value == 0)
-		strcpy(best, "0s");
+		copy(best, "0s");
 	for (unsigned set = 1; value && set < 1u << COUNT(duration_units); set++)
 		if (print_parts(text, value, set))
 			keep_shorter(best, text);
-	out[0] = '-';
-	strcpy(out + (ms < 0), best); /* NOLINT: the shortest form has at most 21 characters ("...ms") */
+	snprintf(out, RDV_QUANTITY_TEXT, "%s%s", ms < 0 ? "-" : "", best);
 }
 
 void rdv_size_format(uint64_t bytes, char out[RDV_QUANTITY_TEXT])
@@ -269,7 +273,7 @@ void rdv_size_format(uint64_t bytes, char out[RDV_QUANTITY_TEXT])
 
 	out[0] = '\0';
 	if (bytes == 0)
-		strcpy(out, "0B");
+		copy(out, "0B");
 	for (size_t i = 0; bytes && i < COUNT(size_units); i++)
 		if (print_exactly(text, bytes, &size_units[i]))
 			keep_shorter(out, text);
