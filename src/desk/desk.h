@@ -38,6 +38,10 @@ struct rdv_desk_options {
 	const struct rdv_file_ops *files; void *files_ctx; /* NULL = real */
 	int64_t hot_ms;
 	void (*say)(void *ctx, int level, const char *text); void *say_ctx;
+	/* For tests; zero = the real ones: 4 M letters, 8 GiB, the clock. */
+	uint32_t segment_letters;
+	uint64_t segment_bytes;
+	struct rdv_wall (*now)(void *ctx); void *now_ctx;
 };
 enum redrive_status rdv_desk_open(const struct rdv_desk_options *options, struct rdv_desk **out, struct rdv_error *error) RDV_MUST_CHECK;
 /* Starts the writer and the runner; running plans go on. */
@@ -53,6 +57,8 @@ enum redrive_status rdv_desk_put(struct rdv_desk *d, struct rdv_block *envelope,
 void rdv_desk_outcome(struct rdv_desk *d, uint64_t plan, const uint8_t letter[16], enum rdv_state outcome, uint32_t attempts, const char *route, const char *topic,
 		      uint32_t partition, uint64_t request);
 uint64_t rdv_desk_waiting(struct rdv_desk *d); /* letters put and not yet stored */
+struct rdv_desk_counts { uint64_t letters, bytes, damaged, waiting; }; /* stored; of all segments; places found damaged; as above */
+void rdv_desk_counts(struct rdv_desk *d, struct rdv_desk_counts *out);
 
 /* ---- letters: any thread ---- */
 enum rdv_letter_state { RDV_LETTER_NEW, RDV_LETTER_ACKNOWLEDGED, RDV_LETTER_REPAIRING, RDV_LETTER_IN_REPLAY, RDV_LETTER_REPLAYED, RDV_LETTER_RESOLVED, RDV_LETTER_DISCARDED, RDV_LETTER_STATE_COUNT };
@@ -68,6 +74,7 @@ struct rdv_letter {
 };
 void rdv_letter_done(struct rdv_letter *l);
 enum redrive_status rdv_desk_get(struct rdv_desk *d, const char *id, struct rdv_letter *out) RDV_MUST_CHECK;
+/* The body, byte-exact; empty for an empty body and a tombstone. NOT_FOUND: no such letter, or one that has no body (damaged before it came here). CORRUPT: damaged here. */
 enum redrive_status rdv_desk_body(struct rdv_desk *d, const char *id, struct rdv_block **out) RDV_MUST_CHECK;
 /* The letter of a message on a route (latest generation); NOT_FOUND. */
 enum redrive_status rdv_desk_find(struct rdv_desk *d, const char *route, const char *topic, uint32_t partition, uint64_t offset, char id[27]) RDV_MUST_CHECK;

@@ -1,0 +1,385 @@
+/* store.c - taking letters in: duplicates, one write and one sync per batch, index, roll.
+ *
+ * Order of a batch: choose the part (roll at a new day, at 4 M letters or 8 GiB, or when the last one is sealed), drop
+ * what is here already, write, sync, index, answer. A letter is OK only after its sync. An index that fails does not:
+ * the letter is safe, and the index is made again from the segment; until then questions to it say so. A write that
+ * fails gives its error to every letter of the batch, and nothing of it is kept. Whether a letter is here already: the
+ * filters say "no" for nearly all, else the indexes are asked and the letter is read, so that one whose block was
+ * damaged can be taken in again. One thread, but for the counts. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "store.h"
+
+#define SEGMENT_LETTERS 4000000u
+#define SEGMENT_BYTES (8ull << 30)
+#define REBUILD_PAUSE_MS 5000
+
+void rdv_desk_say(const struct rdv_desk_say *s, int level, const char *fmt, ...)
+{
+	char text[700];
+	va_list args;
+	if (!s->say)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	s->say(s->ctx, level, text);
+}
+
+/* The last part goes on taking in, unless it is sealed. */
+static void resume_last(struct rdv_desk_store *s)
+{
+	struct rdv_desk_part *p = s->count ? s->parts[s->count - 1] : NULL;
+	struct rdv_error error = {{0}};
+	uint32_t letters;
+	uint64_t bytes;
+	if (!p || p->segment.sealed || p->index)
+		return;
+	if (rdv_desk_index_open(p->index_path, p->segment.end, &p->index, &letters, &bytes, &error) == REDRIVE_OK &&
+	    bytes == p->segment.end)
+		return;
+	rdv_desk_say(&s->say, 1, "%s", error.text);
+	p->index_broken = true;
+}
+
+enum redrive_status rdv_desk_store_open(struct rdv_desk_store *s, const struct rdv_desk_store_options *o,
+					struct rdv_error *error)
+{
+	memset(s, 0, sizeof *s);
+	s->files = o->files ? o->files : &rdv_file_real;
+	s->files_ctx = o->files_ctx;
+	s->say = o->say;
+	s->segment_letters = o->segment_letters ? o->segment_letters : SEGMENT_LETTERS;
+	s->segment_bytes = o->segment_bytes ? o->segment_bytes : SEGMENT_BYTES;
+	s->next_number = 1;
+	pthread_mutex_init(&s->mutex, NULL);
+	pthread_cond_init(&s->reader_free, NULL);
+	s->row_capacity = 10000;
+	s->rows = calloc(s->row_capacity, sizeof *s->rows);
+	s->dir = strdup(o->dir);
+	enum redrive_status status = rdv_desk_segment_writer_init(&s->writer);
+	if (!s->rows || !s->dir)
+		status = REDRIVE_NO_MEMORY;
+	if (status == REDRIVE_OK)
+		status = rdv_desk_store_recover(s, error);
+	else
+		rdv_error_set(error, status, "letters in '%s': no memory", o->dir);
+	if (status == REDRIVE_OK)
+		resume_last(s);
+	else
+		rdv_desk_store_close(s);
+	return status;
+}
+
+enum redrive_status rdv_desk_store_add_part(struct rdv_desk_store *s, struct rdv_desk_part *p)
+{
+	enum redrive_status status = REDRIVE_OK;
+	pthread_mutex_lock(&s->mutex);
+	if (s->count == s->capacity) {
+		size_t capacity = s->capacity ? s->capacity * 2 : 16;
+		void *grown = realloc(s->parts, capacity * sizeof *s->parts);
+		if (grown) {
+			s->parts = grown;
+			s->capacity = capacity;
+		} else {
+			status = REDRIVE_NO_MEMORY;
+		}
+	}
+	if (status == REDRIVE_OK)
+		s->parts[s->count++] = p;
+	pthread_mutex_unlock(&s->mutex);
+	return status;
+}
+
+static struct rdv_desk_part *last_part(struct rdv_desk_store *s)
+{
+	return s->count ? s->parts[s->count - 1] : NULL;
+}
+
+/* ---- rolling ---- */
+
+static void anchor(struct rdv_desk_store *s, struct rdv_desk_part *p, bool seal)
+{
+	struct rdv_error error = {{0}};
+	if (p->segment.sealed || (p->anchored && !seal))
+		return;
+	if (rdv_desk_segment_anchor(&s->writer, &p->segment, seal, &error) != REDRIVE_OK)
+		rdv_desk_say(&s->say, 1, "%s", error.text);
+	p->anchored = true;
+	if (p->index && rdv_desk_index_add(p->index, NULL, 0, p->segment.end, &error) != REDRIVE_OK)
+		rdv_desk_say(&s->say, 1, "%s", error.text);
+}
+
+static void finish_part(struct rdv_desk_store *s, struct rdv_desk_part *p, bool seal)
+{
+	anchor(s, p, seal);
+	rdv_desk_index_close(p->index, !p->index_broken);
+	p->index = NULL;
+}
+
+static uint32_t day_of(struct rdv_wall now)
+{
+	char text[25];
+	unsigned y = 0, m = 0, d = 0;
+	rdv_wall_format(now, text);
+	sscanf(text, "%4u-%2u-%2u", &y, &m, &d);
+	return y * 10000 + m * 100 + d;
+}
+
+static enum redrive_status new_part(struct rdv_desk_store *s, struct rdv_wall now, struct rdv_error *error)
+{
+	struct rdv_desk_part *last = last_part(s);
+	struct rdv_desk_segment_head head = {.number = s->next_number++, .day = day_of(now), .created = now};
+	if (last && head.day < last->segment.head.day) /* the clock went back: names stay in order */
+		head.day = last->segment.head.day;
+	if (last) {
+		head.previous = last->segment.head.number;
+		head.previous_end = last->segment.end;
+	}
+	struct rdv_desk_part *p = rdv_desk_part_new(s, head.day, head.number);
+	char *path = rdv_desk_segment_path(s->dir, head.day, head.number, "seg");
+	uint32_t letters;
+	uint64_t bytes;
+	enum redrive_status status = p && path ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+	if (status == REDRIVE_OK)
+		status = rdv_desk_segment_create(&p->segment, path, &head, error);
+	else
+		free(path);
+	if (status == REDRIVE_OK)
+		rdv_desk_index_drop(p->index_path);
+	if (status == REDRIVE_OK &&
+	    rdv_desk_index_open(p->index_path, p->segment.end, &p->index, &letters, &bytes, error) != REDRIVE_OK) {
+		rdv_desk_say(&s->say, 1, "%s", error->text);
+		p->index_broken = true;
+	}
+	if (status == REDRIVE_OK) {
+		p->filter_ready = true;
+		status = rdv_desk_store_add_part(s, p);
+	}
+	if (status != REDRIVE_OK)
+		rdv_desk_part_free(p);
+	return status;
+}
+
+/* The part that takes in the next `count` letters. */
+static enum redrive_status ready_part(struct rdv_desk_store *s, size_t count, struct rdv_wall now,
+				      struct rdv_desk_part **out, struct rdv_error *error)
+{
+	struct rdv_desk_part *p = last_part(s);
+	if (p && !p->segment.sealed && p->segment.letters > 0 &&
+	    (day_of(now) > p->segment.head.day || p->segment.letters + count > s->segment_letters ||
+	     p->segment.end >= s->segment_bytes))
+		anchor(s, p, true);
+	if (p && p->segment.sealed && p->index)
+		finish_part(s, p, true);
+	if (!p || p->segment.sealed) {
+		enum redrive_status status = new_part(s, now, error);
+		if (status != REDRIVE_OK)
+			return status;
+		p = last_part(s);
+	}
+	*out = p;
+	return REDRIVE_OK;
+}
+
+/* ---- what is here already ---- */
+
+static enum redrive_status filter_add(void *ctx, const uint8_t id[16])
+{
+	return rdv_desk_filter_add(ctx, id);
+}
+
+static void warm_part(struct rdv_desk_store *s, size_t i)
+{
+	struct rdv_desk_part *p = s->parts[i];
+	struct rdv_desk_index *x = p->index;
+	uint32_t letters;
+	uint64_t bytes;
+	struct rdv_error error = {{0}};
+	bool opened = !x;
+	if (p->filter_ready || p->index_broken)
+		return;
+	if (opened && rdv_desk_index_open(p->index_path, p->segment.end, &x, &letters, &bytes, &error) != REDRIVE_OK)
+		return;
+	rdv_desk_filter_done(&p->filter);
+	p->filter_ready = rdv_desk_index_ids(x, filter_add, &p->filter) == REDRIVE_OK;
+	if (opened && p->segment.sealed)
+		rdv_desk_index_close(x, false);
+	else
+		p->index = x;
+}
+
+void rdv_desk_store_warm(struct rdv_desk_store *s)
+{
+	for (size_t i = s->count; i-- > 0;)
+		warm_part(s, i);
+}
+
+static bool maybe_here(const struct rdv_desk_store *s, const uint8_t id[16])
+{
+	for (size_t i = s->count; i-- > 0;)
+		if (!s->parts[i]->filter_ready || rdv_desk_filter_maybe(&s->parts[i]->filter, id))
+			return true;
+	return false;
+}
+
+/* OK: here, and readable. NOT_FOUND, CORRUPT: to be stored. Anything else: cannot be told now. */
+static enum redrive_status look_up(struct rdv_desk_store *s, const uint8_t id[16])
+{
+	struct rdv_desk_place place;
+	if (!maybe_here(s, id))
+		return REDRIVE_NOT_FOUND;
+	struct rdv_desk_reader *r = rdv_desk_reader_take(s);
+	enum redrive_status status = rdv_desk_reader_find(s, r, id, &place);
+	rdv_desk_reader_give(s, r);
+	return status;
+}
+
+static bool in_batch(const struct rdv_desk_store *s, size_t rows, const uint8_t id[16])
+{
+	for (size_t i = 0; i < rows; i++)
+		if (memcmp(s->rows[i].id, id, 16) == 0)
+			return true;
+	return false;
+}
+
+/* ---- taking in ---- */
+
+/* Marks an item that is yet to be written: any status that taking in never ends with. */
+#define PENDING REDRIVE_TIMEOUT
+
+/* Adds one to the batch. `batch` is the filter of what was added. */
+static enum redrive_status take_one(struct rdv_desk_store *s, struct rdv_desk_part *p, const struct rdv_letter_frame *f,
+				    size_t *rows, struct rdv_desk_filter *batch)
+{
+	struct rdv_desk_row *row = &s->rows[*rows];
+	struct rdv_desk_segment_place place;
+	if (rdv_letter_frame_size(f) == 0)
+		return REDRIVE_TOO_LARGE;
+	enum redrive_status status = rdv_desk_row_make(f->envelope, row);
+	if (status != REDRIVE_OK)
+		return status;
+	if (rdv_desk_filter_maybe(batch, row->id) && in_batch(s, *rows, row->id))
+		return PENDING;
+	status = look_up(s, row->id);
+	if (status != REDRIVE_NOT_FOUND && status != REDRIVE_CORRUPT)
+		return status;
+	status = rdv_desk_filter_add(batch, row->id);
+	if (status == REDRIVE_OK)
+		status = rdv_desk_segment_add(&s->writer, &p->segment, f, &place);
+	if (status != REDRIVE_OK)
+		return status;
+	row->seq = place.seq;
+	row->block = place.block;
+	row->at = place.at;
+	(*rows)++;
+	return PENDING;
+}
+
+static void index_rows(struct rdv_desk_store *s, struct rdv_desk_part *p, size_t rows)
+{
+	struct rdv_error error = {{0}};
+	for (size_t i = 0; i < rows && p->filter_ready; i++)
+		if (rdv_desk_filter_add(&p->filter, s->rows[i].id) != REDRIVE_OK)
+			p->filter_ready = false;
+	if (p->index_broken)
+		return;
+	if (rdv_desk_index_add(p->index, s->rows, rows, p->segment.end, &error) == REDRIVE_OK)
+		return;
+	rdv_desk_say(&s->say, 1, "%s: it will be made again", error.text);
+	p->index_broken = true;
+	p->rebuild_at = rdv_mono_now().ms;
+}
+
+static void mend_index(struct rdv_desk_store *s, struct rdv_desk_part *p)
+{
+	struct rdv_error error = {{0}};
+	if (!p->index_broken || rdv_mono_now().ms < p->rebuild_at)
+		return;
+	if (rdv_desk_part_rebuild(s, p, &error) == REDRIVE_OK) {
+		rdv_desk_say(&s->say, 2, "index '%s' was made again", p->index_path);
+		return;
+	}
+	rdv_desk_say(&s->say, 1, "%s", error.text);
+	p->rebuild_at = rdv_mono_now().ms + REBUILD_PAUSE_MS;
+}
+
+static void settle(struct rdv_desk_incoming *items, size_t count, enum redrive_status status)
+{
+	for (size_t i = 0; i < count; i++)
+		if (items[i].status == PENDING)
+			items[i].status = status;
+}
+
+void rdv_desk_store_take(struct rdv_desk_store *s, struct rdv_desk_incoming *items, size_t count, struct rdv_wall now)
+{
+	struct rdv_desk_part *p = NULL;
+	struct rdv_desk_filter batch;
+	struct rdv_error error = {{0}};
+	size_t rows = 0;
+	if (count > s->row_capacity) {
+		rdv_desk_store_take(s, items + s->row_capacity, count - s->row_capacity, now);
+		count = s->row_capacity;
+	}
+	for (size_t i = 0; i < count; i++)
+		items[i].status = PENDING;
+	for (size_t i = 0; i < s->count; i++)
+		mend_index(s, s->parts[i]);
+	enum redrive_status status = ready_part(s, count, now, &p, &error);
+	if (status != REDRIVE_OK) {
+		rdv_desk_say(&s->say, 0, "%s", error.text[0] ? error.text : rdv_status_info(status)->text);
+		settle(items, count, status);
+		return;
+	}
+	rdv_desk_filter_init(&batch);
+	for (size_t i = 0; i < count; i++)
+		items[i].status = take_one(s, p, &items[i].frame, &rows, &batch);
+	rdv_desk_filter_done(&batch);
+	uint64_t before = p->segment.end;
+	if (rows)
+		status = rdv_desk_segment_write(&s->writer, &p->segment, &error);
+	if (status != REDRIVE_OK) {
+		rdv_desk_say(&s->say, 0, "%s", error.text);
+	} else if (rows) {
+		p->anchored = false;
+		s->letters += rows;
+		s->bytes += p->segment.end - before;
+		index_rows(s, p, rows);
+	}
+	settle(items, count, status);
+}
+
+void rdv_desk_store_idle(struct rdv_desk_store *s)
+{
+	for (size_t i = 0; i < s->count; i++)
+		mend_index(s, s->parts[i]);
+	if (last_part(s) && last_part(s)->segment.letters)
+		anchor(s, last_part(s), false);
+}
+
+void rdv_desk_store_close(struct rdv_desk_store *s)
+{
+	if (!s || !s->files)
+		return;
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->parts[i]->index)
+			finish_part(s, s->parts[i], false);
+		rdv_desk_part_free(s->parts[i]);
+	}
+	for (size_t i = 0; i < RDV_DESK_READERS; i++) {
+		struct rdv_desk_reader *r = &s->readers[i];
+		for (size_t v = 0; v < r->capacity; v++)
+			rdv_desk_view_done(&r->views[v]);
+		rdv_block_unref(r->block);
+		free(r->views);
+		free(r->made);
+	}
+	rdv_desk_segment_writer_done(&s->writer);
+	pthread_mutex_destroy(&s->mutex);
+	pthread_cond_destroy(&s->reader_free);
+	free(s->parts);
+	free(s->rows);
+	free(s->dir);
+	memset(s, 0, sizeof *s);
+}
