@@ -120,7 +120,8 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out);
 enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, uint32_t max_bytes, struct rdv_block **block, uint32_t *next) RDV_MUST_CHECK;
 /* Iterates the frames of a scanned block that began at `from`. */
 bool rdv_log_scan_next(struct rdv_log *log, const struct rdv_block *block, struct rdv_position from, size_t *cursor, struct rdv_frame *frame);
-/* The tail has no live record any more, and everything appended up to `ticket` that replaces it is durable: it may go. The file work is done by maintain. */
+/* The tail has no live record any more: it goes as soon as everything appended so far (and `ticket`, if that is later) is durable. The next
+ * segment is the tail from now on. The file work is done by maintain. */
 void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket);
 /* File work in the background, one thread: fills the next segment (<= 200 MB/s), writes hints of sealed segments, recycles. Returns after one piece; *did. */
 enum redrive_status rdv_log_maintain(struct rdv_log *log, bool *did, struct rdv_error *error) RDV_MUST_CHECK;

@@ -198,7 +198,8 @@ void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 	tail = rdv_log_segment_find(log, log->owner_tail);
 	assert(tail);
 	tail->dropped = true;
-	tail->drop_ticket = ticket;
+	/* What made its records dead may still be pending, whatever the ticket says: everything appended so far comes first. */
+	tail->drop_ticket = ticket > log->next - 1 ? ticket : log->next - 1;
 	pthread_mutex_unlock(&log->mutex);
 	if (log->live) {
 		struct rdv_log_live *live = live_of(log, log->owner_tail);
