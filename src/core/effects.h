@@ -83,6 +83,7 @@ struct rdv_effects {
 	size_t count, capacity;
 	struct rdv_buffer arena;
 	bool failed;
+	struct rdv_effect scratch; /* written instead when memory is short */
 };
 
 void rdv_effects_init(struct rdv_effects *e);

@@ -115,7 +115,7 @@ void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 bool rdv_lane_owns(const struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place, uint32_t *entry);
 void rdv_lane_moved(struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place);
 void rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
-void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq);
+void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out);
 /* After recovery: every live record that counts, BODY and STATE. */
 void rdv_lane_each_live(const struct rdv_lane *l, void (*each)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place), void *ctx);
 

@@ -1,0 +1,171 @@
+/* lane_dedupe.c - the idempotency window applied: asked when the body is there, before the call.
+ *
+ * The first message with a key owns it until it is acked (then the key is DONE for the ttl) or has died (then it is
+ * free); a retry or replay of the same message keeps it. Others wait as HELD until the owner ends, and are then asked
+ * again: acked without a call if it was acked. PROCESSING is recorded when its owner has to wait, DONE together with
+ * the owner's DONE. Internal to the lane; single thread. */
+#include "lane_parts.h"
+#include <assert.h>
+
+static void write_item(struct rdv_lane *l, uint32_t ref, enum rdv_dedupe_state state, struct rdv_slice answer,
+		       struct rdv_effects *out)
+{
+	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, ref);
+	const struct rdv_dedupe_record record = {
+		.key = i->key, .state = state, .owner_seq = i->owner_seq, .until = i->until, .answer = answer};
+	size_t at = rdv_lane_begin_record(out);
+
+	rdv_dedupe_encode(&record, &out->arena);
+	rdv_lane_end_record(l, RDV_RECORD_DEDUPE, i->key.lo, at, out);
+	i->segment = l->head_segment ? l->head_segment : 1;
+}
+
+static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
+{
+	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, item);
+	struct rdv_entry *e = rdv_lane_entry(l, ref);
+
+	rdv_lane_set_state(l, e, RDV_STATE_HELD);
+	e->doubles = 1;
+	e->queued = 1;
+	e->next = 0;
+	if (i->last_waiter)
+		rdv_lane_entry(l, i->last_waiter)->next = ref;
+	else
+		i->waiters = ref;
+	i->last_waiter = ref;
+	if (e->key && (l->policy.order == RDV_ORDER_KEY || e->replay))
+		rdv_lane_join(l, ref); /* it keeps its place in its own key's order */
+}
+
+enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call,
+				       struct rdv_hash128 key, struct rdv_effects *out)
+{
+	uint32_t item = rdv_dedupe_find(&l->dedupe, key), unordered;
+	struct rdv_dedupe_item *i = item ? rdv_dedupe_at(&l->dedupe, item) : NULL;
+	struct rdv_entry *e;
+	bool busy;
+
+	if (!rdv_lane_is_call(l, ref, call))
+		return RDV_DEDUPE_WAIT;
+	e = rdv_lane_entry(l, ref);
+	if (i && i->state == RDV_DEDUPE_DONE && (i->until.ms <= now.wall.ms || i->owner_seq == e->seq)) {
+		rdv_dedupe_free(&l->dedupe, item);
+		i = NULL;
+	}
+	if (!i) {
+		rdv_dedupe_claim(&l->dedupe, key, e->seq); /* without memory: unprotected */
+		return RDV_DEDUPE_PROCEED;
+	}
+	if (i->state == RDV_DEDUPE_PROCESSING && i->owner_seq == e->seq)
+		return RDV_DEDUPE_PROCEED;
+	unordered = l->policy.order == RDV_ORDER_NONE ? rdv_lane_key_of(l, e) : 0;
+	busy = i->state == RDV_DEDUPE_PROCESSING;
+	rdv_lane_undo_call(l, ref, now);
+	if (busy)
+		hold_double(l, item, ref);
+	else
+		rdv_lane_finish(l, ref, now, RDV_STATE_ACKED, out);
+	if (unordered)
+		rdv_lane_promote(l, unordered, now, out);
+	return busy ? RDV_DEDUPE_WAIT : RDV_DEDUPE_DUPLICATE;
+}
+
+static void wake_doubles(struct rdv_lane *l, uint32_t first, struct rdv_now now, struct rdv_effects *out)
+{
+	for (uint32_t ref = first, next; ref; ref = next) {
+		struct rdv_entry *e = rdv_lane_entry(l, ref);
+
+		next = e->next;
+		e->queued = 0;
+		if (e->ghost || !e->doubles) {
+			rdv_lane_free_ghost(l, ref);
+			continue;
+		}
+		e->doubles = 0;
+		rdv_lane_arrive(l, ref, now, out);
+	}
+}
+
+void rdv_lane_dedupe_end(struct rdv_lane *l, uint64_t seq, struct rdv_now now, bool acked, struct rdv_slice answer,
+			 struct rdv_effects *out)
+{
+	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0, waiters;
+	struct rdv_dedupe_item *i;
+
+	if (!item)
+		return;
+	i = rdv_dedupe_at(&l->dedupe, item);
+	waiters = i->waiters;
+	i->waiters = i->last_waiter = 0;
+	if (acked) {
+		i->until.ms = rdv_ms_add(now.wall.ms, l->policy.dedupe.ttl_ms);
+		write_item(l, item, RDV_DEDUPE_DONE, answer, out);
+		rdv_dedupe_finish(&l->dedupe, item, i->until, l->policy.dedupe.entries);
+	} else {
+		if (i->segment)
+			write_item(l, item, RDV_DEDUPE_FREE, rdv_slice(NULL, 0), out);
+		rdv_dedupe_free(&l->dedupe, item);
+	}
+	wake_doubles(l, waiters, now, out);
+}
+
+void rdv_lane_dedupe_waits(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out)
+{
+	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0;
+
+	if (item && !rdv_dedupe_at(&l->dedupe, item)->segment)
+		write_item(l, item, RDV_DEDUPE_PROCESSING, rdv_slice(NULL, 0), out);
+}
+
+void rdv_lane_dedupe_leave(struct rdv_lane *l, uint32_t ref)
+{
+	rdv_lane_entry(l, ref)->doubles = 0; /* it leaves the owner's list when that is woken */
+}
+
+/* ---- recovery and trimming ---- */
+
+enum redrive_status rdv_lane_fold_dedupe(struct rdv_lane *l, struct rdv_slice payload, struct rdv_place place)
+{
+	struct rdv_dedupe_record record;
+	enum redrive_status status = rdv_dedupe_decode(payload, &record);
+	uint32_t item;
+
+	if (status != REDRIVE_OK)
+		return status;
+	item = rdv_dedupe_find(&l->dedupe, record.key);
+	if (item)
+		rdv_dedupe_free(&l->dedupe, item);
+	if (record.state == RDV_DEDUPE_FREE)
+		return REDRIVE_OK;
+	/* A message owns one key: an older one of it is over. */
+	item = rdv_dedupe_owned(&l->dedupe, record.owner_seq);
+	if (item)
+		rdv_dedupe_free(&l->dedupe, item);
+	item = rdv_dedupe_claim(&l->dedupe, record.key, record.owner_seq);
+	if (!item)
+		return REDRIVE_NO_MEMORY;
+	rdv_dedupe_at(&l->dedupe, item)->segment = place.segment ? place.segment : 1;
+	if (record.state == RDV_DEDUPE_DONE)
+		rdv_dedupe_finish(&l->dedupe, item, record.until, l->policy.dedupe.entries);
+	return REDRIVE_OK;
+}
+
+/* What nobody alive is processing any more is free. */
+void rdv_lane_open_dedupe(struct rdv_lane *l)
+{
+	for (uint32_t i = 1; i <= l->dedupe.items.used; i++) {
+		const struct rdv_dedupe_item *item = rdv_dedupe_at(&l->dedupe, i);
+		if (item->state == RDV_DEDUPE_PROCESSING && !rdv_lane_find(l, item->owner_seq))
+			rdv_dedupe_free(&l->dedupe, i);
+	}
+}
+
+void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out)
+{
+	for (uint32_t i = 1; i <= l->dedupe.items.used; i++) {
+		const struct rdv_dedupe_item *item = rdv_dedupe_at(&l->dedupe, i);
+		if (item->state && item->segment && item->segment <= segment)
+			write_item(l, i, (enum rdv_dedupe_state)item->state, rdv_slice(NULL, 0), out);
+	}
+}

@@ -1,0 +1,236 @@
+/* lane_where.c - questions: where is a message, how is the lane, and do its invariants hold. Changes nothing. Single
+ * thread. */
+#include "lane_parts.h"
+
+#define SCAN_ENTRIES 65536 /* per question, with order: none */
+
+static uint64_t first_of_key(const struct rdv_lane *l, uint32_t key)
+{
+	const struct rdv_key *k = rdv_order_key(&l->order, key);
+	uint64_t first = k->first ? rdv_lane_entry(l, k->first)->seq : RDV_NOBODY;
+
+	if (k->running && rdv_lane_entry(l, k->running)->seq < first)
+		first = rdv_lane_entry(l, k->running)->seq;
+	if (first == RDV_NOBODY && k->closed)
+		first = k->letter_seq;
+	return first;
+}
+
+static enum rdv_state shown_as(const struct rdv_entry *e)
+{
+	if (e->replay)
+		return RDV_STATE_REPLAYING;
+	if (e->state == RDV_STATE_DYING && e->member == RDV_REASON_REVOKED)
+		return RDV_STATE_REVOKED;
+	return (enum rdv_state)e->state;
+}
+
+enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now, uint64_t seq, struct rdv_where *out)
+{
+	uint32_t ref = rdv_lane_find(l, seq), key;
+	const struct rdv_entry *e;
+
+	*out = (struct rdv_where){.state = RDV_STATE_DONE, .behind = RDV_NOBODY};
+	if (seq >= l->next || seq < l->start)
+		return REDRIVE_NOT_FOUND;
+	if (!ref)
+		return REDRIVE_OK;
+	e = rdv_lane_entry(l, ref);
+	out->state = shown_as(e);
+	out->attempt = e->charged + 1;
+	out->body = (struct rdv_place){e->body_segment, e->replay ? 0 : e->body_offset, e->body_length};
+	out->state_place = (struct rdv_place){e->state_segment, e->state_offset, e->state_length};
+	if (e->state == RDV_STATE_WAITING)
+		out->due.ms = rdv_ms_add(now.wall.ms, rdv_lane_due(e) - now.mono.ms);
+	if (e->state == RDV_STATE_HELD) {
+		key = rdv_lane_key_of(l, e);
+		out->behind = key ? first_of_key(l, key) : RDV_NOBODY;
+		if (out->behind == seq && rdv_order_key(&l->order, key)->closed)
+			out->behind = rdv_order_key(&l->order, key)->letter_seq;
+	}
+	return REDRIVE_OK;
+}
+
+/* Puts a position into a sorted list of at most max. */
+static size_t keep_smallest(uint64_t seqs[], size_t count, size_t max, uint64_t seq)
+{
+	size_t i = count < max ? count : max - 1;
+
+	if (count == max && seqs[max - 1] < seq)
+		return count;
+	for (; i > 0 && seqs[i - 1] > seq; i--)
+		seqs[i] = seqs[i - 1];
+	seqs[i] = seq;
+	return count < max ? count + 1 : count;
+}
+
+size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint64_t from, uint64_t seqs[], size_t max,
+			 uint64_t *next)
+{
+	bool ordered = l->policy.order == RDV_ORDER_KEY;
+	uint32_t wanted = ordered ? rdv_order_find(&l->order, key_hash) : rdv_lane_fold_key(key_hash);
+	size_t count = 0, matches = 0;
+
+	*next = UINT64_MAX;
+	if (!wanted || !max)
+		return 0;
+	for (uint32_t ref = 1; ref <= l->entries.used; ref++) {
+		const struct rdv_entry *e = rdv_lane_entry(l, ref);
+		if (e->ghost || e->key != wanted || e->seq < from)
+			continue;
+		matches++;
+		count = keep_smallest(seqs, count, max, e->seq);
+	}
+	if (matches > count)
+		*next = seqs[count - 1] + 1;
+	return count;
+}
+
+uint32_t rdv_lane_held_of_key(const struct rdv_lane *l, uint64_t key_hash)
+{
+	uint32_t key = l->policy.order == RDV_ORDER_KEY && key_hash ? rdv_order_find(&l->order, key_hash) : 0;
+
+	return key ? rdv_order_key(&l->order, key)->refs : 0;
+}
+
+const struct rdv_account *rdv_lane_account(const struct rdv_lane *l)
+{
+	return &l->account;
+}
+
+uint64_t rdv_lane_held_back(const struct rdv_lane *l)
+{
+	return l->ready[RDV_CLASS_RETRY_DUE].live;
+}
+
+int64_t rdv_lane_overdue_ms(const struct rdv_lane *l, struct rdv_now now)
+{
+	uint32_t ref = l->ready[RDV_CLASS_RETRY_DUE].live ? l->ready[RDV_CLASS_RETRY_DUE].head : 0;
+	int64_t due = ref ? rdv_lane_entry(l, ref)->due : now.mono.ms;
+
+	return now.mono.ms > due ? now.mono.ms - due : 0;
+}
+
+int64_t rdv_lane_oldest_ms(const struct rdv_lane *l, struct rdv_now now)
+{
+	return 0;
+}
+
+size_t rdv_lane_bytes(const struct rdv_lane *l)
+{
+	size_t map = (size_t)l->by_seq.count * 3 + (size_t)l->order.map.count * 3;
+
+	return sizeof *l + rdv_chunks_bytes(&l->entries) + rdv_chunks_bytes(&l->order.keys) +
+	       rdv_chunks_bytes(&l->dedupe.items) + rdv_chunks_bytes(&l->requests) + map +
+	       l->call_capacity * sizeof *l->calls + l->turns.capacity * l->turns.item_size +
+	       l->follow_ups.capacity * l->follow_ups.item_size + l->charges.capacity * l->charges.item_size;
+}
+
+uint32_t rdv_lane_stream(const struct rdv_lane *l)
+{
+	return l->stream;
+}
+
+struct rdv_target *rdv_lane_target(const struct rdv_lane *l)
+{
+	return l->target;
+}
+
+uint32_t rdv_lane_target_route(const struct rdv_lane *l)
+{
+	return l->target_route;
+}
+
+/* ---- invariants ---- */
+
+#define HOLDS(condition, words)                                                                                        \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			*what = words;                                                                                 \
+			return false;                                                                                  \
+		}                                                                                                      \
+	} while (0)
+
+struct tally {
+	uint64_t by_state[RDV_STATE_COUNT];
+	uint64_t scheduled, queued, ready[RDV_CLASS_COUNT], live, doubles;
+};
+
+static bool check_entry(const struct rdv_lane *l, uint32_t ref, struct tally *t, const char **what)
+{
+	const struct rdv_entry *e = rdv_lane_entry(l, ref);
+	bool ordered = l->policy.order == RDV_ORDER_KEY && e->key;
+
+	t->scheduled += e->scheduled;
+	if (e->ghost) {
+		return true;
+	}
+	t->live++;
+	HOLDS(rdv_lane_find(l, e->seq) == ref, "an entry is found by its position");
+	HOLDS(e->replay || (e->seq >= l->start && e->seq < l->next), "live positions were given out");
+	if (!e->replay)
+		t->by_state[e->state]++;
+	if (e->state == RDV_STATE_READY && e->queued)
+		t->ready[e->class]++;
+	HOLDS(e->state != RDV_STATE_READY || e->queued, "what is ready lies in a queue");
+	HOLDS(e->state != RDV_STATE_WAITING || e->scheduled, "what waits lies in the wheel");
+	HOLDS(e->state != RDV_STATE_IN_FLIGHT || (e->next < l->call_count && l->calls[e->next] == ref),
+	      "a call is known");
+	HOLDS(!e->replay || rdv_lane_request_of(l, ref)->entry == ref, "a replay has its request");
+	if (ordered && e->state == RDV_STATE_READY)
+		HOLDS(e->joined && rdv_order_key(&l->order, e->key)->running == 0,
+		      "G1: nothing of a key is ready beside a call");
+	if (ordered && e->state == RDV_STATE_READY)
+		HOLDS(!rdv_order_key(&l->order, e->key)->blocked,
+		      "G4: nothing of a key goes before its head's end is durable");
+	if (ordered && e->state == RDV_STATE_READY && !e->replay)
+		HOLDS(rdv_order_key(&l->order, e->key)->first == ref && !rdv_order_key(&l->order, e->key)->closed,
+		      "G2, G3: the smallest position goes, through an open gate");
+	if (ordered && e->state == RDV_STATE_IN_FLIGHT)
+		HOLDS(rdv_order_key(&l->order, e->key)->running == ref, "G1: one call a key");
+	HOLDS(e->state != RDV_STATE_HELD || e->joined || e->doubles || e->todo || e->replay,
+	      "what is held is held by something");
+	return true;
+}
+
+static bool check_key_rules(const struct rdv_lane *l, const char **what)
+{
+	for (uint32_t key = 0; (key = rdv_order_each(&l->order, key)) != 0;) {
+		const struct rdv_key *k = rdv_order_key(&l->order, key);
+		const struct rdv_entry *first = k->first ? rdv_lane_entry(l, k->first) : NULL;
+
+		if (l->policy.order != RDV_ORDER_KEY || k->running || k->blocked || k->closed || !first)
+			continue;
+		HOLDS(first->state != RDV_STATE_HELD || first->doubles || first->todo,
+		      "the first of a key is not held for nothing");
+	}
+	return true;
+}
+
+bool rdv_lane_check(const struct rdv_lane *l, const char **what)
+{
+	struct tally t = {0};
+	const struct rdv_account *a = &l->account;
+	static const char *unused;
+
+	if (!what)
+		what = &unused;
+	if (l->folding)
+		return true;
+	for (uint32_t ref = 1; ref <= l->entries.used; ref++)
+		if (!check_entry(l, ref, &t, what))
+			return false;
+	HOLDS(rdv_account_check(a), "the account adds up");
+	HOLDS(t.by_state[RDV_STATE_READY] == a->ready && t.by_state[RDV_STATE_WAITING] == a->waiting &&
+		      t.by_state[RDV_STATE_HELD] == a->held && t.by_state[RDV_STATE_IN_FLIGHT] == a->in_flight,
+	      "the account is what the entries say");
+	HOLDS(a->received == l->next - l->start, "every message given out is in the account once");
+	HOLDS(t.live == l->by_seq.count, "the map holds the live entries");
+	HOLDS(t.scheduled == l->wheel.count, "the wheel holds what is scheduled");
+	for (unsigned c = 0; c < RDV_CLASS_COUNT; c++)
+		HOLDS(t.ready[c] == l->ready[c].live, "ready counts are true");
+	HOLDS(rdv_schedule_check(&l->wheel), "the wheel is in order");
+	HOLDS(rdv_order_check(&l->order), "the keys are in order");
+	HOLDS(rdv_dedupe_check(&l->dedupe), "the dedupe window is in order");
+	return check_key_rules(l, what);
+}
