@@ -174,7 +174,7 @@ uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv
 
 /* ---- waiting ---- */
 
-void rdv_lane_fetch(struct rdv_lane *l, uint32_t ref, struct rdv_effects *out)
+static void say_fetch(struct rdv_lane *l, uint32_t ref, struct rdv_effects *out)
 {
 	const struct rdv_entry *e = rdv_lane_entry(l, ref);
 	struct rdv_effect *effect;
@@ -196,7 +196,7 @@ void rdv_lane_wait(struct rdv_lane *l, uint32_t ref, struct rdv_now now, int64_t
 	e->due = rdv_ms_add(now.mono.ms, delay);
 	e->fetched = delay <= RDV_FETCH_AHEAD_MS;
 	if (e->fetched)
-		rdv_lane_fetch(l, ref, out);
+		say_fetch(l, ref, out);
 	else
 		e->due -= RDV_FETCH_AHEAD_MS;
 	e->scheduled = 1;
@@ -223,7 +223,7 @@ uint32_t rdv_lane_pop_due(struct rdv_lane *l, struct rdv_now now, struct rdv_eff
 		} else {
 			e->fetched = 1;
 			e->due += RDV_FETCH_AHEAD_MS;
-			rdv_lane_fetch(l, ref, out);
+			say_fetch(l, ref, out);
 			e->scheduled = 1;
 			rdv_schedule_add(&l->wheel, ref);
 		}

@@ -96,7 +96,7 @@ struct rdv_lane {
 	struct rdv_chunks entries; /* own, all of these */
 	struct rdv_map by_seq;
 	struct rdv_schedule wheel;
-	struct rdv_order order;
+	struct rdv_keys order;
 	struct rdv_dedupe dedupe;
 	struct rdv_fifo ready[RDV_CLASS_COUNT];
 	uint32_t *calls; /* entries at the handler */

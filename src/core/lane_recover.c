@@ -225,7 +225,7 @@ enum redrive_status rdv_lane_fold(struct rdv_lane *l, enum rdv_record type, uint
 
 /* ---- opening ---- */
 
-void rdv_lane_write_lane(struct rdv_lane *l, struct rdv_effects *out)
+static void write_lane(struct rdv_lane *l, struct rdv_effects *out)
 {
 	const struct rdv_lane_fields f = {
 		.route = rdv_slice_text(l->route),
@@ -391,7 +391,7 @@ void rdv_lane_opened(struct rdv_lane *l, struct rdv_now now, uint64_t next_offse
 	l->epoch += l->opened_before || !l->epoch;
 	a->received = a->acked + a->dead + a->dropped + a->revoked;
 	open_suspicion(l, unclean);
-	rdv_lane_write_lane(l, out);
+	write_lane(l, out);
 	rdv_lane_open_dedupe(l);
 	l->folding = false;
 	open_entries(l, unclean, now, out);
@@ -499,7 +499,7 @@ void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq, struct rdv_effects *o
 void rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out)
 {
 	if (l->lane_segment <= segment)
-		rdv_lane_write_lane(l, out);
+		write_lane(l, out);
 	if (l->paused && l->pause_segment <= segment)
 		rdv_lane_write_pause(l, out);
 	if (l->counters_segment <= segment)

@@ -15,14 +15,14 @@ static uint32_t *key_link(void *owner, uint32_t ref)
 
 static const struct rdv_map_ops key_ops = {key_hash, key_link};
 
-void rdv_order_init(struct rdv_order *o, struct rdv_chunks *entries)
+void rdv_order_init(struct rdv_keys *o, struct rdv_chunks *entries)
 {
-	*o = (struct rdv_order){.entries = entries};
+	*o = (struct rdv_keys){.entries = entries};
 	rdv_chunks_init(&o->keys, sizeof(struct rdv_key));
 	rdv_map_init(&o->map, &key_ops, o);
 }
 
-void rdv_order_done(struct rdv_order *o)
+void rdv_order_done(struct rdv_keys *o)
 {
 	if (!o)
 		return;
@@ -30,7 +30,7 @@ void rdv_order_done(struct rdv_order *o)
 	rdv_chunks_done(&o->keys);
 }
 
-uint32_t rdv_order_find(const struct rdv_order *o, uint64_t hash)
+uint32_t rdv_order_find(const struct rdv_keys *o, uint64_t hash)
 {
 	uint32_t ref = rdv_map_first(&o->map, hash);
 
@@ -39,7 +39,7 @@ uint32_t rdv_order_find(const struct rdv_order *o, uint64_t hash)
 	return ref;
 }
 
-uint32_t rdv_order_get(struct rdv_order *o, uint64_t hash)
+uint32_t rdv_order_get(struct rdv_keys *o, uint64_t hash)
 {
 	uint32_t ref = rdv_order_find(o, hash);
 
@@ -57,7 +57,7 @@ uint32_t rdv_order_get(struct rdv_order *o, uint64_t hash)
 	return ref;
 }
 
-void rdv_order_drop_idle(struct rdv_order *o, uint32_t ref)
+void rdv_order_drop_idle(struct rdv_keys *o, uint32_t ref)
 {
 	struct rdv_key *k = rdv_order_key(o, ref);
 
@@ -68,7 +68,7 @@ void rdv_order_drop_idle(struct rdv_order *o, uint32_t ref)
 	rdv_chunks_free(&o->keys, ref);
 }
 
-void rdv_order_insert(struct rdv_order *o, struct rdv_key *k, uint32_t ref)
+void rdv_order_insert(struct rdv_keys *o, struct rdv_key *k, uint32_t ref)
 {
 	struct rdv_entry *e = rdv_entry_at(o->entries, ref);
 	uint32_t *at = &k->first;
@@ -84,7 +84,7 @@ void rdv_order_insert(struct rdv_order *o, struct rdv_key *k, uint32_t ref)
 		k->last = ref;
 }
 
-void rdv_order_remove(struct rdv_order *o, struct rdv_key *k, uint32_t ref)
+void rdv_order_remove(struct rdv_keys *o, struct rdv_key *k, uint32_t ref)
 {
 	struct rdv_entry *e = rdv_entry_at(o->entries, ref);
 	uint32_t before = 0, at = k->first;
@@ -103,7 +103,7 @@ void rdv_order_remove(struct rdv_order *o, struct rdv_key *k, uint32_t ref)
 	e->member = 0;
 }
 
-uint32_t rdv_order_each(const struct rdv_order *o, uint32_t after)
+uint32_t rdv_order_each(const struct rdv_keys *o, uint32_t after)
 {
 	while (after < o->keys.used)
 		if (rdv_order_key(o, ++after)->used)
@@ -111,7 +111,7 @@ uint32_t rdv_order_each(const struct rdv_order *o, uint32_t after)
 	return 0;
 }
 
-static bool check_key(const struct rdv_order *o, uint32_t ref)
+static bool check_key(const struct rdv_keys *o, uint32_t ref)
 {
 	const struct rdv_key *k = rdv_order_key(o, ref);
 	uint32_t last = 0;
@@ -124,7 +124,7 @@ static bool check_key(const struct rdv_order *o, uint32_t ref)
 	return last == k->last && rdv_order_find(o, k->hash) == ref;
 }
 
-bool rdv_order_check(const struct rdv_order *o)
+bool rdv_order_check(const struct rdv_keys *o)
 {
 	uint32_t seen = 0, closed = 0;
 

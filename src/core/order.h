@@ -31,29 +31,29 @@ struct rdv_key {
 };
 _Static_assert(sizeof(struct rdv_key) == 48, "48 bytes a key");
 
-struct rdv_order {
+struct rdv_keys {
 	struct rdv_chunks *entries; /* borrows */
 	struct rdv_chunks keys;     /* owns */
 	struct rdv_map map;
 	uint32_t closed; /* keys with a closed gate */
 };
 
-void rdv_order_init(struct rdv_order *o, struct rdv_chunks *entries);
-void rdv_order_done(struct rdv_order *o);
-static inline struct rdv_key *rdv_order_key(const struct rdv_order *o, uint32_t ref)
+void rdv_order_init(struct rdv_keys *o, struct rdv_chunks *entries);
+void rdv_order_done(struct rdv_keys *o);
+static inline struct rdv_key *rdv_order_key(const struct rdv_keys *o, uint32_t ref)
 {
 	return rdv_chunks_at(&o->keys, ref);
 }
-uint32_t rdv_order_find(const struct rdv_order *o, uint64_t hash); /* 0 = no such key */
-uint32_t rdv_order_get(struct rdv_order *o, uint64_t hash);        /* made if missing; 0 without memory */
+uint32_t rdv_order_find(const struct rdv_keys *o, uint64_t hash); /* 0 = no such key */
+uint32_t rdv_order_get(struct rdv_keys *o, uint64_t hash);        /* made if missing; 0 without memory */
 /* The first key in use with a reference > `after`; 0 = no more. */
-uint32_t rdv_order_each(const struct rdv_order *o, uint32_t after);
+uint32_t rdv_order_each(const struct rdv_keys *o, uint32_t after);
 /* Frees the key if nothing keeps it. */
-void rdv_order_drop_idle(struct rdv_order *o, uint32_t key);
+void rdv_order_drop_idle(struct rdv_keys *o, uint32_t key);
 /* Into the list by position; the entry's `key` is not looked at. */
-void rdv_order_insert(struct rdv_order *o, struct rdv_key *k, uint32_t ref);
+void rdv_order_insert(struct rdv_keys *o, struct rdv_key *k, uint32_t ref);
 /* Takes a member out of the list; the first one is O(1). */
-void rdv_order_remove(struct rdv_order *o, struct rdv_key *k, uint32_t ref);
+void rdv_order_remove(struct rdv_keys *o, struct rdv_key *k, uint32_t ref);
 /* Positions rise, counts are true, links end. */
-bool rdv_order_check(const struct rdv_order *o);
+bool rdv_order_check(const struct rdv_keys *o);
 #endif
