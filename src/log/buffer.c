@@ -53,7 +53,7 @@ void rdv_log_pool_unref(struct rdv_log_pool *pool)
 
 uint32_t rdv_log_pool_spans(const struct rdv_log_pool *pool, size_t size)
 {
-	/* Any two neighbouring spans together are larger than a segment's room, or the second would be part of the first. */
+	/* Behind the first one, two neighbours together are larger than a segment's room, or they would be one span. */
 	return (uint32_t)(2 * (size / pool->segment_room) + 3);
 }
 

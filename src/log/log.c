@@ -65,8 +65,7 @@ static enum redrive_status take_buffer(struct rdv_log *log, size_t size)
 
 static bool fits_open(const struct rdv_log *log, size_t size)
 {
-	return log->open && log->open->capacity - log->open->used >= size &&
-	       log->open->span_max - log->open->span_count >= rdv_log_pool_spans(log->pool, size);
+	return log->open && log->open->capacity - log->open->used >= size;
 }
 
 static enum redrive_status make_room(struct rdv_log *log, enum rdv_log_use use, size_t size, int wait_ms)
