@@ -302,6 +302,13 @@ void rdv_lane_stop(struct rdv_lane *l)
 	l->stopped = true;
 }
 
+void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route)
+{
+	l->target = target;
+	l->target_route = target_route;
+	l->stopped = false;
+}
+
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out)
 {
 	size_t at;

@@ -102,6 +102,8 @@ void rdv_lane_replay_pause(struct rdv_lane *l, struct rdv_now now, uint64_t plan
 void rdv_lane_replay_cancel(struct rdv_lane *l, struct rdv_now now, uint64_t plan, struct rdv_effects *out);
 /* No more dispatches (drain); calls in flight go on. */
 void rdv_lane_stop(struct rdv_lane *l);
+/* A stopped lane without open calls goes on at another target (an orphan that is adopted). */
+void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);
 /* A clean end: CLOSE. */
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 
