@@ -28,6 +28,7 @@ struct rdv_work {
 	uint8_t classes;            /* of routes that are not under storm hold */
 	uint32_t storm_route;       /* a route under storm hold with work, whose probe is due; UINT32_MAX none (see
 				       rdv_target_storm_probe) */
+	uint8_t storm_classes;      /* of storm_route: what its probe may be; the grant's class is one of them */
 	int64_t suspect_overdue_ms; /* of the oldest due suspect; < 0 none */
 };
 

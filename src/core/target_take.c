@@ -53,7 +53,7 @@ static bool take_down_probe(struct rdv_target *t, struct rdv_now now, const stru
 	out->route = work->classes == 0 ? work->storm_route : UINT32_MAX;
 	out->avoid_message = b->probe_message;
 	out->avoid_fingerprint = b->probe_fingerprint;
-	return grant(t, probe_class(t, work->classes), out);
+	return grant(t, probe_class(t, work->classes ? work->classes : work->storm_classes), out);
 }
 
 static bool take_storm_probe(struct rdv_target *t, struct rdv_now now, const struct rdv_work *work,
@@ -73,7 +73,7 @@ static bool take_storm_probe(struct rdv_target *t, struct rdv_now now, const str
 	out->route = work->storm_route;
 	out->avoid_message = r->storm.probe_message;
 	out->avoid_fingerprint = r->storm.probe_fingerprint;
-	return grant(t, RDV_CLASS_FIRST, out);
+	return grant(t, probe_class(t, work->storm_classes), out);
 }
 
 static bool is_overdue(const struct rdv_work *work)
@@ -203,13 +203,20 @@ static void cancel_class(struct rdv_target *t, enum rdv_class class)
 	rdv_shares_undo(&t->permits.shares, class == RDV_CLASS_SUSPECT ? RDV_CLASS_RETRY_DUE : class);
 }
 
+/* Who cancels late may not know any more which route the probe was for: then every held route may send one. */
+static void cancel_storm_probe(struct rdv_target *t, uint32_t route)
+{
+	for (uint32_t i = 0; i < t->route_count; i++)
+		if (route == i || route == UINT32_MAX)
+			t->routes[i]->storm.probe_out = false;
+}
+
 void rdv_target_cancel(struct rdv_target *t, struct rdv_now now, const struct rdv_grant *g)
 {
-	struct rdv_target_route *r = rdv_target_route_at(t, g->route);
-
 	assert(t->permits.in_flight > 0);
 	t->permits.in_flight--;
-	t->permits.suspects -= g->class == RDV_CLASS_SUSPECT;
+	if (g->class == RDV_CLASS_SUSPECT && t->permits.suspects > 0)
+		t->permits.suspects--;
 	rdv_bucket_give(&t->permits.rate);
 	if (t->breaker.state == RDV_HALF)
 		rdv_bucket_give(&t->breaker.half);
@@ -217,6 +224,6 @@ void rdv_target_cancel(struct rdv_target *t, struct rdv_now now, const struct rd
 		cancel_class(t, g->class);
 	else if (t->breaker.state == RDV_DOWN && t->breaker.probe_out)
 		t->breaker.probe_out = false;
-	else if (r != NULL)
-		r->storm.probe_out = false;
+	else
+		cancel_storm_probe(t, g->route);
 }

@@ -91,7 +91,7 @@ static void trip(struct rdv_target *t, struct rdv_now now, int64_t since, struct
 	rdv_evidence_reset(&t->evidence, now.mono);
 	out->went_down = true;
 	out->refund_since.ms = since;
-	out->charged = false;
+	out->charged = out->suspicious = false;
 	out->outage = true;
 }
 
