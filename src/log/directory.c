@@ -138,6 +138,23 @@ enum redrive_status rdv_directory_lock(const char *dir, int *fd, struct rdv_erro
 	return status;
 }
 
+enum redrive_status rdv_directory_lock_shared(const char *dir, int *fd, struct rdv_error *error)
+{
+	char path[RDV_STORE_PATH];
+	enum redrive_status status = REDRIVE_OK;
+
+	snprintf(path, sizeof path, "%s/lock", dir);
+	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0)
+		return errno == ENOENT ? REDRIVE_OK : rdv_error_errno(error, errno, "open '%s'", path);
+	if (flock(*fd, LOCK_SH | LOCK_NB) < 0) {
+		status = errno == EWOULDBLOCK ? held_by(path, *fd, error) : rdv_error_errno(error, errno, "lock '%s'", path);
+		close(*fd);
+		*fd = -1;
+	}
+	return status;
+}
+
 void rdv_directory_unlock(int fd)
 {
 	if (fd >= 0)

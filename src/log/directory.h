@@ -25,5 +25,7 @@ enum redrive_status rdv_listing_segments(const struct rdv_listing *l, uint32_t *
 enum redrive_status rdv_directory_make(const struct rdv_store *s, struct rdv_error *error) RDV_MUST_CHECK;
 /* BUSY names the process that holds it. */
 enum redrive_status rdv_directory_lock(const char *dir, int *fd, struct rdv_error *error) RDV_MUST_CHECK;
+/* For reading alone: BUSY if a process works on the directory; changes nothing. *fd may be -1 afterwards. */
+enum redrive_status rdv_directory_lock_shared(const char *dir, int *fd, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_directory_unlock(int fd); /* accepts -1 */
 #endif

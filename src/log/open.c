@@ -193,7 +193,11 @@ static void report(const struct rdv_recovery *r, bool created, struct rdv_log_op
 static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 {
 	const struct rdv_names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT], *spares = &l->of[RDV_STORE_SPARE];
+	const struct rdv_names *segments = &l->of[RDV_STORE_SEGMENT];
 	size_t i;
+
+	for (i = 0; i < segments->count && segments->items[i] < log->owner_tail; i++) /* of before a repair */
+		(void)!rdv_store_remove(&log->store, RDV_STORE_SEGMENT, segments->items[i], NULL);
 
 	for (i = 0; i < fills->count; i++)
 		(void)!rdv_store_remove(&log->store, RDV_STORE_FILL, fills->items[i], NULL);

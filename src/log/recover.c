@@ -60,19 +60,19 @@ enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number
 
 /* ---- headers ---- */
 
-static enum redrive_status read_header(const struct rdv_recovery *r, uint32_t number, struct rdv_segment_header *h,
-				       struct rdv_error *error)
+enum redrive_status rdv_recovery_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
+					struct rdv_error *error)
 {
 	uint8_t bytes[RDV_SEGMENT_HEADER] = {0};
 	enum redrive_status status;
 	ssize_t got;
 	int fd;
 
-	status = rdv_store_open(r->store, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
+	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
 	if (status != REDRIVE_OK)
 		return status;
-	got = rdv_file_read_all(r->store->ops, r->store->ctx, fd, bytes, sizeof bytes, 0);
-	rdv_store_close(r->store, fd);
+	got = rdv_file_read_all(s->ops, s->ctx, fd, bytes, sizeof bytes, 0);
+	rdv_store_close(s, fd);
 	if (got < 0)
 		return rdv_error_errno(error, (int)-got, "read segment %u", number);
 	status = rdv_segment_header_decode(bytes, h, error);
@@ -95,36 +95,56 @@ static void adopt(struct rdv_recovery *r, const struct rdv_segment_header *h)
 	r->store->segment_size = h->segment_size;
 	r->store->origin = h->origin;
 	r->any_number = h->segment != h->origin;
-	r->number = r->any_number ? 0 : h->base;
+	r->number = h->base; /* with any_number a lower bound */
 }
 
-static enum redrive_status read_headers(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count, struct rdv_error *error)
+/* A repair writes a new log behind the old one and puts its first segment in place last: from then on the old one is void. */
+static uint32_t first_that_counts(const struct rdv_segment_header *h, uint32_t count)
+{
+	uint32_t i = count - 1;
+
+	while (i > 0 && h[i].segment != h[i].origin)
+		i--;
+	return i;
+}
+
+static enum redrive_status check_headers(struct rdv_recovery *r, const struct rdv_segment_header *h, uint32_t count,
+					 struct rdv_error *error)
 {
 	uint32_t i;
 
-	r->segments = calloc(count, sizeof *r->segments);
-	if (!r->segments)
-		return REDRIVE_NO_MEMORY;
+	adopt(r, &h[0]);
 	for (i = 0; i < count; i++) {
-		struct rdv_segment_header h;
-		enum redrive_status status;
-
-		if (i > 0 && numbers[i] != numbers[i - 1] + 1)
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: the file is missing", numbers[i - 1] + 1);
-		status = read_header(r, numbers[i], &h, error);
-		if (status != REDRIVE_OK)
-			return status;
-		if (i == 0)
-			adopt(r, &h);
-		else if (!same_log(r->store, &h))
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: it belongs to another log", numbers[i]);
-		if (h.base > r->synced)
-			r->synced = h.base;
-		r->segments[i] = (struct rdv_recovered_segment){.number = numbers[i], .end = RDV_SEGMENT_START};
+		if (i > 0 && h[i].segment != h[i - 1].segment + 1)
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: the file is missing", h[i - 1].segment + 1);
+		if (!same_log(r->store, &h[i]))
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: it belongs to another log", h[i].segment);
+		if (h[i].base > r->synced)
+			r->synced = h[i].base;
+		r->segments[i] = (struct rdv_recovered_segment){.number = h[i].segment, .end = RDV_SEGMENT_START};
 		r->segment_count++;
 	}
 	r->image = malloc(r->store->segment_size);
 	return r->image ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+}
+
+static enum redrive_status read_headers(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count, struct rdv_error *error)
+{
+	struct rdv_segment_header *h = calloc(count, sizeof *h);
+	enum redrive_status status = REDRIVE_OK;
+	uint32_t i, skip;
+
+	r->segments = calloc(count, sizeof *r->segments);
+	if (!h || !r->segments)
+		status = REDRIVE_NO_MEMORY;
+	for (i = 0; i < count && status == REDRIVE_OK; i++)
+		status = rdv_recovery_header(r->store, numbers[i], &h[i], error);
+	if (status == REDRIVE_OK) {
+		skip = first_that_counts(h, count);
+		status = check_headers(r, h + skip, count - skip, error);
+	}
+	free(h);
+	return status;
 }
 
 /* ---- frames to the fold ---- */
