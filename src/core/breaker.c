@@ -85,6 +85,7 @@ static void go_half(struct rdv_breaker_machine *b, struct rdv_now now)
 	set_rate(b, HALF_SHARE * b->throughput, now);
 	start_slice(b, now);
 	b->half_wanted = true; /* nobody could ask yet */
+	b->half_wait = now.mono.ms;
 }
 
 void rdv_breaker_up(struct rdv_breaker_machine *b, struct rdv_now now)
@@ -135,7 +136,7 @@ static void end_slice(struct rdv_breaker_machine *b, const struct rdv_breaker *p
 	}
 	if (total > 0)
 		set_rate(b, b->half_ok * 10 >= total * 9 ? b->half_rate * 2 : b->half_rate / 2, now);
-	if (b->half_rate >= enough || (total == 0 && idle && !b->half_wanted))
+	if (b->half_rate >= enough || (total == 0 && idle && !b->half_wanted && now.mono.ms >= b->half_wait))
 		rdv_breaker_up(b, now);
 	else
 		start_slice(b, now);

@@ -27,7 +27,8 @@ struct rdv_breaker_machine {
 	struct rdv_bucket half;
 	int64_t half_end; /* mono ms of the end of this slice */
 	uint64_t half_ok, half_bad;
-	bool half_wanted; /* a permit was asked for in this slice */
+	bool half_wanted;  /* a permit was asked for in this slice */
+	int64_t half_wait; /* mono ms until which who asked was sent away: as good as asking */
 };
 
 void rdv_breaker_init(struct rdv_breaker_machine *b, struct rdv_now now);

@@ -69,7 +69,7 @@ struct rdv_target_status {
 };
 
 struct rdv_target;
-/* NULL without memory. share: 0..1, the part of rate and concurrency this instance takes (1 for embedded). */
+/* NULL without memory. */
 struct rdv_target *rdv_target_new(const struct rdv_target_policy *policy, uint64_t seed, struct rdv_now now);
 void rdv_target_free(struct rdv_target *t);
 void rdv_target_reload(struct rdv_target *t, const struct rdv_target_policy *policy, struct rdv_now now);

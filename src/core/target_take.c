@@ -151,8 +151,6 @@ static bool take_ordinary(struct rdv_target *t, struct rdv_now now, const struct
 	bool half = t->breaker.state == RDV_HALF;
 	enum rdv_class class;
 
-	if (half && (work->classes != 0 || work->storm_route != UINT32_MAX))
-		t->breaker.half_wanted = true;
 	if (half && !rdv_bucket_ready(&t->breaker.half, now.mono.ms)) {
 		sooner(wake, rdv_bucket_wake(&t->breaker.half));
 		return false;
@@ -169,14 +167,11 @@ static bool take_ordinary(struct rdv_target *t, struct rdv_now now, const struct
 	return true;
 }
 
-bool rdv_target_take(struct rdv_target *t, struct rdv_now now, const struct rdv_work *work, struct rdv_grant *out,
+static bool take_now(struct rdv_target *t, struct rdv_now now, const struct rdv_work *work, struct rdv_grant *out,
 		     struct rdv_mono *wake)
 {
 	struct rdv_permits *p = &t->permits;
 
-	*out = (struct rdv_grant){.class = RDV_CLASS_FIRST, .route = UINT32_MAX};
-	wake->ms = RDV_NEVER;
-	rdv_target_roll(t, now);
 	if (p->hold_until > now.mono.ms) {
 		wake->ms = p->hold_until;
 		return false;
@@ -190,6 +185,22 @@ bool rdv_target_take(struct rdv_target *t, struct rdv_now now, const struct rdv_
 	if (t->breaker.state == RDV_DOWN)
 		return take_down_probe(t, now, work, out, wake);
 	return take_ordinary(t, now, work, out, wake);
+}
+
+bool rdv_target_take(struct rdv_target *t, struct rdv_now now, const struct rdv_work *work, struct rdv_grant *out,
+		     struct rdv_mono *wake)
+{
+	bool granted;
+
+	*out = (struct rdv_grant){.class = RDV_CLASS_FIRST, .route = UINT32_MAX};
+	wake->ms = RDV_NEVER;
+	rdv_target_roll(t, now);
+	granted = take_now(t, now, work, out, wake);
+	if (t->breaker.state == RDV_HALF && (work->classes != 0 || work->storm_route != UINT32_MAX)) {
+		t->breaker.half_wanted = true;
+		t->breaker.half_wait = granted || wake->ms == RDV_NEVER ? now.mono.ms : wake->ms;
+	}
+	return granted;
 }
 
 static void cancel_class(struct rdv_target *t, enum rdv_class class)

@@ -639,6 +639,30 @@ static void half_is_up_when_nothing_is_left(void **state)
 	world_done(&w);
 }
 
+static void half_is_not_up_while_the_work_left_is_only_held_back(void **state)
+{
+	struct world w = world();
+	struct open_call c;
+	struct rdv_verdict later = verdict_of(RDV_KIND_INFRA);
+	struct rdv_mono wake;
+
+	healthy(&w, 12000, 500);
+	(void)break_down(&w, RDV_KIND_INFRA, NULL);
+	(void)probe(&w, RDV_KIND_OK);
+	pass(&w, 100);
+	later.target_hold_ms = 5000;
+	assert_true(take(&w, FIRST, &c));
+	(void)end_with(&w, &c, later, false);
+	assert_false(take_work(&w, work_of(FIRST), &c, &wake)); /* and is not asked again before */
+	assert_int_equal(wake.ms - w.now.mono.ms, 5000);
+	for (int s = 0; s < 4; s++) {
+		pass(&w, 1100);
+		(void)rdv_target_tick(w.t, w.now);
+		assert_int_equal(breaker_of(&w), RDV_HALF);
+	}
+	world_done(&w);
+}
+
 static void half_configured_rate_and_concurrency_always_hold(void **state)
 {
 	struct rdv_target_policy p = default_policy();
@@ -782,6 +806,7 @@ int main(void)
 		cmocka_unit_test(half_goes_down_when_half_of_five_are_bad_and_waits_longer),
 		cmocka_unit_test(half_does_not_wait_for_the_slice_when_all_fails),
 		cmocka_unit_test(half_is_up_when_nothing_is_left),
+		cmocka_unit_test(half_is_not_up_while_the_work_left_is_only_held_back),
 		cmocka_unit_test(half_configured_rate_and_concurrency_always_hold),
 		cmocka_unit_test(half_starts_at_one_a_second_when_nothing_is_known),
 		cmocka_unit_test(half_starts_with_the_throughput_remembered_over_a_restart),
