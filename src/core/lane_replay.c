@@ -187,12 +187,25 @@ static uint32_t add_replay_entry(struct rdv_lane *l, uint32_t item, const struct
 	return ref;
 }
 
+/* A request whose outcome the desk has not confirmed yet: it will be told again, so the letter must not go out again.
+ */
+static bool has_unconfirmed(const struct rdv_lane *l, const struct rdv_request *request)
+{
+	for (uint32_t i = 1; i <= l->requests.used; i++) {
+		const struct rdv_inbox_item *item = rdv_lane_item(l, i);
+		if (item->number && item->request.seq == request->seq &&
+		    item->request.generation == request->generation)
+			return true;
+	}
+	return false;
+}
+
 enum redrive_status rdv_lane_replay(struct rdv_lane *l, struct rdv_now now, const struct rdv_request *request,
 				    uint64_t *number, struct rdv_effects *out)
 {
 	uint32_t item, ref;
 
-	if (rdv_lane_find(l, request->seq))
+	if (rdv_lane_find(l, request->seq) || has_unconfirmed(l, request))
 		return REDRIVE_CONFLICT;
 	item = add_item(l, l->next_request, request);
 	if (!item)

@@ -174,11 +174,14 @@ bool rdv_headers_valid(struct rdv_slice headers)
 /* ---- runs of DONE and STARTED ---- */
 
 /* The stored code of an outcome is its place here: never reorder. */
-static const enum rdv_state run_outcomes[4] = {RDV_STATE_ACKED, RDV_STATE_DROPPED, RDV_STATE_DEAD, RDV_STATE_REVOKED};
+static const enum rdv_state run_outcomes[] = {RDV_STATE_ACKED, RDV_STATE_DROPPED, RDV_STATE_DEAD, RDV_STATE_REVOKED,
+					      RDV_STATE_DONE};
+#define RUN_OUTCOMES (sizeof run_outcomes / sizeof run_outcomes[0])
+enum { RUN_OUTCOME_BITS = 3 };
 
 static uint64_t outcome_code(enum rdv_state outcome)
 {
-	for (uint64_t i = 0; i < 4; i++)
+	for (uint64_t i = 0; i < RUN_OUTCOMES; i++)
 		if (run_outcomes[i] == outcome)
 			return i;
 	return 0; /* STARTED: means nothing there */
@@ -189,7 +192,7 @@ void rdv_runs_encode(const struct rdv_run *runs, size_t count, struct rdv_buffer
 	rdv_buffer_u8(out, RECORD_VERSION);
 	for (size_t i = 0; i < count; i++) {
 		rdv_buffer_varint(out, runs[i].first);
-		rdv_buffer_varint(out, runs[i].count << 2 | outcome_code(runs[i].outcome));
+		rdv_buffer_varint(out, runs[i].count << RUN_OUTCOME_BITS | outcome_code(runs[i].outcome));
 	}
 }
 
@@ -210,9 +213,10 @@ bool rdv_runs_next(struct rdv_reader *r, struct rdv_run *out)
 		return false;
 	out->first = rdv_read_varint(r);
 	coded = rdv_read_varint(r);
-	out->count = coded >> 2;
-	out->outcome = run_outcomes[coded & 3];
-	if (out->count == 0 || out->count - 1 > UINT64_MAX - out->first)
+	out->count = coded >> RUN_OUTCOME_BITS;
+	coded &= (1u << RUN_OUTCOME_BITS) - 1;
+	out->outcome = coded < RUN_OUTCOMES ? run_outcomes[coded] : RDV_STATE_DONE;
+	if (coded >= RUN_OUTCOMES || out->count == 0 || out->count - 1 > UINT64_MAX - out->first)
 		r->failed = true;
 	return !r->failed;
 }

@@ -114,7 +114,8 @@ enum redrive_status rdv_state_decode_hint(struct rdv_slice payload, struct rdv_m
 /* Puts `a` into the ring: keeps the first and the last 15, counts what it drops. Slices must outlive the encode. */
 void rdv_state_add_attempt(struct rdv_message_state *s, const struct rdv_attempt *a);
 
-/* ---- DONE and STARTED: lists of runs. outcome: ACKED, DROPPED, DEAD, REVOKED (STARTED: ignored). ---- */
+/* ---- DONE and STARTED: lists of runs. outcome: ACKED, DROPPED, DEAD, REVOKED, DONE (finished, not
+ * known how); STARTED: ignored. ---- */
 struct rdv_run {
 	uint64_t first, count;
 	enum rdv_state outcome;

@@ -309,7 +309,7 @@ static void runs_come_back_in_order(void **state)
 		{5, 1000000, RDV_STATE_DROPPED},
 		{3, 2, RDV_STATE_DEAD},
 		{UINT64_MAX, 1, RDV_STATE_REVOKED},
-		{1ull << 40, 1ull << 61, RDV_STATE_ACKED},
+		{1ull << 40, 1ull << 60, RDV_STATE_DONE},
 	};
 	struct rdv_buffer b;
 	struct rdv_reader r;

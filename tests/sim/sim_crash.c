@@ -1,0 +1,501 @@
+/* sim_crash.c - how processes begin and end: the first start, death at any moment, recovery by fold, clean restarts,
+ * hand-overs.
+ *
+ * Recovery folds the frames that are left, in their order. Payloads of sealed segments are cut to their hint part, or
+ * not, by lot. A lane gets its own records and the BODYs of its partition, as the runtime gives them. */
+#include "world.h"
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- what the truth learns from records ---- */
+
+static void check_outcome(struct sim_world *w, struct sim_lane *l, const struct sim_fate *f, uint64_t seq,
+			  enum rdv_state outcome)
+{
+	const struct sim_route *r = &w->routes[l->route];
+	const char *what = NULL;
+
+	if (outcome == RDV_STATE_ACKED && !f->acked)
+		what = "acked without an ack";
+	if (outcome == RDV_STATE_DROPPED && !f->dropped && r->policy.retry.on_exhausted != RDV_EXHAUSTED_DROP)
+		what = "dropped without a drop";
+	if (outcome == RDV_STATE_DEAD && !(f->letters & 1))
+		what = "dead without a stored letter";
+	if (outcome == RDV_STATE_REVOKED && !f->revoke_asked)
+		what = "revoked without being asked to";
+	if (what)
+		sim_fail(w, "lane %u: %llu is %s", l->index, (unsigned long long)seq, what);
+}
+
+static void learn_done(struct sim_world *w, struct sim_lane *l, struct rdv_slice payload, bool durable)
+{
+	struct rdv_reader r = rdv_runs_begin(payload);
+	struct rdv_run run;
+
+	while (rdv_runs_next(&r, &run))
+		for (uint64_t i = 0; i < run.count; i++) {
+			struct sim_fate *f = sim_fate_of(w, l, run.first + i);
+			uint8_t final = (uint8_t)(run.outcome + 1);
+
+			if (durable) {
+				if (run.outcome == RDV_STATE_DONE && !f->durable_final)
+					sim_fail(w, "lane %u: %llu is said done again, but was not", l->index,
+						 (unsigned long long)(run.first + i));
+				f->started = false;
+				f->durable_final = f->durable_final ? f->durable_final : final;
+				continue;
+			}
+			if (f->final && !w->trimming)
+				sim_fail(w, "lane %u: %llu has two outcomes: %s and %s", l->index,
+					 (unsigned long long)(run.first + i),
+					 rdv_state_name((enum rdv_state)(f->final - 1)), rdv_state_name(run.outcome));
+			if (!f->final)
+				check_outcome(w, l, f, run.first + i, run.outcome);
+			f->final = f->final ? f->final : final;
+		}
+	if (r.failed)
+		sim_fail(w, "lane %u: a damaged DONE", l->index);
+}
+
+/* The cause of a follower is an earlier message of its key that is dead or dying. */
+static const char *follower_fault(struct sim_world *w, struct sim_lane *l, uint64_t seq, uint64_t cause)
+{
+	const struct sim_fate *f;
+
+	if (cause >= seq)
+		return "a follower without a cause";
+	if (sim_message_of(w, l, cause)->key_hash != sim_message_of(w, l, seq)->key_hash)
+		return "a follower of another key";
+	f = sim_fate_of(w, l, cause);
+	return f->final == RDV_STATE_DEAD + 1 || f->final == 0 ? NULL : "a follower of a message that is not dead";
+}
+
+static const char *dying_fault(struct sim_world *w, struct sim_lane *l, uint64_t seq, const struct rdv_message_state *s)
+{
+	const struct sim_route *r = &w->routes[l->route];
+	const struct sim_fate *f = sim_fate_of(w, l, seq);
+
+	switch (s->reason) {
+	case RDV_REASON_EXHAUSTED:
+		return f->retries < r->attempts_min && f->defers <= r->deferrals_min ? "exhausted too early" : NULL;
+	case RDV_REASON_CRASHED:
+		return f->crashes < r->crashes_min ? "crashed too early" : NULL;
+	case RDV_REASON_REJECTED:
+		return f->retries == 0 ? "rejected without a reject" : NULL;
+	case RDV_REASON_DAMAGED:
+		return f->damaged ? NULL : "damaged without damage";
+	case RDV_REASON_REVOKED:
+		return f->revoke_asked ? NULL : "revoked without being asked to";
+	case RDV_REASON_FOLLOWER:
+		return follower_fault(w, l, seq, s->cause_seq);
+	case RDV_REASON_LIMIT_LOWERED:
+		return f->retries < r->attempts_min && f->defers <= r->deferrals_min && f->crashes < r->crashes_min
+			       ? "over no limit"
+			       : NULL;
+	case RDV_REASON_EXPIRED:
+		return f->deliveries ? NULL : "expired without a delivery";
+	default:
+		return "dying without a reason";
+	}
+}
+
+static void learn_state(struct sim_world *w, struct sim_lane *l, uint64_t seq, struct rdv_slice payload, bool durable)
+{
+	struct sim_fate *f = sim_fate_of(w, l, seq);
+	struct rdv_message_state s;
+	const char *fault;
+
+	if (rdv_state_decode(payload, &s) != REDRIVE_OK)
+		sim_fail(w, "lane %u: a damaged STATE of %llu", l->index, (unsigned long long)seq);
+	if (durable) {
+		f->durable_reason = s.kind == RDV_STATE_DYING ? (uint8_t)s.reason : 0;
+		f->durable_due = s.due.ms;
+		f->durable_delay = s.delay_ms;
+		f->durable_charged = (uint16_t)s.causes.failures;
+		f->started = false;
+		return;
+	}
+	f->charged = (uint16_t)s.causes.failures;
+	f->due = s.due.ms;
+	f->delay = s.delay_ms;
+	if (s.kind == RDV_STATE_DYING) {
+		f->reason = (uint8_t)s.reason;
+		fault = dying_fault(w, l, seq, &s);
+		if (fault)
+			sim_fail(w, "lane %u: %llu is %s (%u retries, %u crashes, %u defers)", l->index,
+				 (unsigned long long)seq, fault, f->retries, f->crashes, f->defers);
+	} else if (s.kind == RDV_STATE_WAITING && f->fresh) {
+		if (f->bounded && (s.delay_ms < f->low || s.delay_ms > f->high))
+			sim_fail(w, "lane %u: %llu waits %lld ms, allowed are %lld to %lld", l->index,
+				 (unsigned long long)seq, (long long)s.delay_ms, (long long)f->low, (long long)f->high);
+		f->earliest = sim_now(w).mono.ms + s.delay_ms;
+	}
+	f->bounded = f->fresh = false;
+}
+
+static void learn_gate(struct sim_world *w, struct sim_lane *l, uint64_t hash, struct rdv_slice payload, bool durable)
+{
+	struct sim_key *k = sim_key_of(l, hash);
+	struct rdv_gate g;
+
+	if (!k || rdv_gate_decode(payload, &g) != REDRIVE_OK)
+		sim_fail(w, "lane %u: a gate of no key", l->index);
+	if (durable)
+		k->durable_gate = g.closed;
+	else
+		k->gate = g.closed;
+}
+
+static void learn_request(struct sim_world *w, struct sim_lane *l, uint64_t number, struct rdv_slice payload)
+{
+	struct rdv_request q;
+
+	if (rdv_request_decode(payload, &q) != REDRIVE_OK)
+		sim_fail(w, "lane %u: a damaged request", l->index);
+	for (size_t i = 0; i < w->replay_count; i++) {
+		struct sim_replay *r = &w->replays[i];
+		if (r->lane == l->index && r->seq == q.seq && r->generation == q.generation &&
+		    q.kind == RDV_REQUEST_REPLAY) {
+			r->accepted = true;
+			r->number = number;
+		}
+	}
+}
+
+void sim_learn(struct sim_world *w, const struct sim_frame *f, struct rdv_slice payload, bool durable)
+{
+	struct sim_lane *l = f->type == RDV_RECORD_BODY ? NULL : sim_lane_by_stream(w, f->stream);
+	bool paused;
+
+	if (!l || f->again)
+		return;
+	if (f->type == RDV_RECORD_DONE)
+		learn_done(w, l, payload, durable);
+	else if (f->type == RDV_RECORD_STATE)
+		learn_state(w, l, f->seq, payload, durable);
+	else if (f->type == RDV_RECORD_GATE)
+		learn_gate(w, l, f->seq, payload, durable);
+	else if (f->type == RDV_RECORD_REQUEST && durable)
+		learn_request(w, l, f->seq, payload);
+	else if (f->type == RDV_RECORD_PAUSE && rdv_pause_decode(payload, &paused) == REDRIVE_OK)
+		*(durable ? &l->durable_paused : &l->paused) = paused;
+}
+
+/* ---- the process's end ---- */
+
+static void free_core(struct sim_world *w)
+{
+	for (uint32_t i = 0; i < w->lane_count; i++) {
+		rdv_lane_free(w->lanes[i].lane);
+		w->lanes[i].lane = NULL;
+	}
+	for (uint32_t i = 0; i < w->options.targets; i++) {
+		rdv_dispatcher_free(w->targets[i].dispatcher);
+		rdv_target_free(w->targets[i].target);
+		w->targets[i].dispatcher = NULL;
+		w->targets[i].target = NULL;
+	}
+}
+
+/* Only what is durable is true now. */
+static void forget_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
+{
+	size_t count = sim_partition_of(w, l)->durable;
+
+	for (size_t i = 0; i < l->fate_capacity; i++) {
+		struct sim_fate *f = &l->fates[i];
+		if (i >= count) {
+			*f = (struct sim_fate){0};
+			continue;
+		}
+		f->final = f->durable_final;
+		f->reason = f->durable_reason;
+		f->charged = f->durable_charged;
+		f->due = f->durable_due;
+		f->delay = f->durable_delay;
+		f->crashes += unclean && f->started;
+		f->calls = 0;
+		f->replaying = f->received = f->doomed = f->bounded = f->fresh = false;
+	}
+	for (size_t i = 0; i < SIM_KEYS; i++) {
+		l->keys[i].live_calls = l->keys[i].replay_calls = 0;
+		l->keys[i].gate = l->keys[i].durable_gate;
+	}
+	l->paused = l->durable_paused;
+	l->stopped = false;
+	l->unrecorded_count = 0;
+}
+
+static void forget(struct sim_world *w, bool unclean)
+{
+	for (uint32_t s = 0; s < SIM_STREAMS; s++)
+		w->streams[s].count = w->streams[s].durable;
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		forget_lane(w, &w->lanes[i], unclean);
+	for (size_t i = 0; i < w->call_count; i++)
+		w->calls[i].open = false;
+	for (uint32_t i = 0; i < w->options.targets; i++) {
+		w->targets[i].calls = w->targets[i].probes = 0;
+		w->targets[i].hold_until = 0;
+	}
+	w->deed_count = 0;
+	rdv_buffer_clear(&w->deed_bytes);
+	rdv_effects_clear(&w->effects);
+	w->syncing = w->trim_ticket = 0;
+	w->trimming = w->crashed = false;
+}
+
+/* ---- recovery ---- */
+
+static struct rdv_slice cut(struct sim_world *w, const struct sim_frame *f, bool hints)
+{
+	struct rdv_slice payload = sim_log_payload(&w->log, f);
+
+	return hints && f->place.segment < w->log.segment ? rdv_slice(payload.data, f->hint) : payload;
+}
+
+static void fold_frame(struct sim_world *w, struct sim_lane *l, const struct sim_frame *f, bool hints)
+{
+	struct rdv_slice payload = cut(w, f, hints);
+	enum redrive_status status = REDRIVE_OK;
+	struct rdv_body body;
+
+	if (f->type == RDV_RECORD_BODY && f->stream == sim_partition_of(w, l)->stream && f->seq >= l->start) {
+		status = rdv_body_decode_hint(payload, &body);
+		if (status == REDRIVE_OK)
+			status = rdv_lane_fold_body(l->lane, f->seq, &body, f->place);
+	} else if (f->type != RDV_RECORD_BODY && f->stream == l->stream) {
+		status = rdv_lane_fold(l->lane, f->type, f->seq, payload, f->place);
+	}
+	if (status != REDRIVE_OK)
+		sim_fail(w, "lane %u: folding a %s: %s", l->index, rdv_record_name(f->type),
+			 redrive_status_text(status));
+}
+
+static void new_lane(struct sim_world *w, struct sim_lane *l)
+{
+	struct sim_route *r = &w->routes[l->route];
+	struct rdv_lane_options o = {.stream = l->stream,
+				     .route = r->name,
+				     .topic = r->topic ? "topic-b" : "topic-a",
+				     .partition = l->partition,
+				     .partition_stream = sim_partition_of(w, l)->stream,
+				     .start = l->start,
+				     .epoch = ++l->epoch,
+				     .seed = rdv_random_next(&w->random),
+				     .policy = r->policy,
+				     .target = w->targets[r->target].target,
+				     .target_route = r->number,
+				     .start_before_call = r->start_before_call,
+				     .unrecorded_max = r->unrecorded_max};
+
+	l->lane = rdv_lane_new(&o);
+	assert(l->lane);
+	l->base_bytes = rdv_lane_bytes(l->lane);
+}
+
+static void count_live(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place)
+{
+	struct sim_world *w = ctx;
+	struct sim_frame *f = sim_log_find(&w->log, place);
+
+	if (!f || f->type != type || f->seq != seq)
+		sim_fail(w, "a recovered lane thinks a %s of %llu is at %u:%u", rdv_record_name(type),
+			 (unsigned long long)seq, place.segment, place.offset);
+	++*sim_log_live(&w->log, place.segment);
+}
+
+/* When each message may go at the earliest, by what is durable and the wall clock. */
+static void set_earliest(struct sim_world *w, struct sim_lane *l)
+{
+	struct rdv_now now = sim_now(w);
+
+	for (uint64_t seq = l->start; seq < sim_partition_of(w, l)->durable; seq++) {
+		struct sim_fate *f = sim_fate_of(w, l, seq);
+		int64_t left = f->due ? f->due - now.wall.ms : sim_message_of(w, l, seq)->not_before - now.wall.ms;
+
+		if (f->due && left > f->delay)
+			left = f->delay;
+		f->earliest = now.mono.ms + (left > 0 ? left : 0);
+		f->received = true;
+	}
+}
+
+static void open_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
+{
+	bool hints = sim_chance(w, 0.6);
+
+	new_lane(w, l);
+	for (size_t i = 0; i < w->log.count; i++)
+		fold_frame(w, l, &w->log.frames[i], hints);
+	set_earliest(w, l);
+	rdv_lane_opened(l->lane, sim_now(w), sim_partition_of(w, l)->durable, unclean, &w->effects);
+	rdv_lane_each_live(l->lane, count_live, w);
+	if (rdv_dispatcher_add(sim_target_of(w, l)->dispatcher, l->lane) != REDRIVE_OK)
+		sim_fail(w, "lane %u cannot be added", l->index);
+	sim_touch(w, l);
+}
+
+static void new_targets(struct sim_world *w)
+{
+	for (uint32_t i = 0; i < w->options.targets; i++) {
+		struct sim_target *t = &w->targets[i];
+		t->target = rdv_target_new(&t->policy, rdv_random_next(&w->random), sim_now(w));
+		assert(t->target);
+		t->dispatcher = rdv_dispatcher_new(t->target);
+		assert(t->dispatcher);
+		t->wake = INT64_MIN;
+		t->last_ok = sim_now(w).mono.ms;
+	}
+	for (uint32_t i = 0; i < w->options.routes; i++) {
+		struct sim_route *r = &w->routes[i];
+		r->number = rdv_target_join(w->targets[r->target].target, &r->route_policy);
+	}
+}
+
+static void open_all(struct sim_world *w, bool unclean)
+{
+	w->run++;
+	new_targets(w);
+	if (w->log.live)
+		memset(w->log.live, 0, w->log.live_capacity * sizeof *w->log.live);
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		open_lane(w, &w->lanes[i], unclean);
+	sim_resend_replays(w);
+	sim_execute(w);
+	if (!w->crashed)
+		sim_turn_end(w);
+	if (!w->crashed)
+		sim_check_all(w);
+}
+
+void sim_start(struct sim_world *w)
+{
+	open_all(w, false);
+}
+
+/* Drops the dead process's events, so that the heap stays small. */
+static void drop_events(struct sim_world *w)
+{
+	struct sim_event *events = w->events;
+	size_t count = w->event_count;
+
+	w->event_count = 0;
+	for (size_t i = 0; i < count; i++)
+		if (events[i].run == 0) {
+			struct sim_event e = events[i];
+			int64_t at = e.at;
+			sim_at(w, at - w->t, e);
+		}
+}
+
+void sim_crash(struct sim_world *w)
+{
+	uint64_t durable = w->log.durable;
+	size_t lost = sim_log_crash(&w->log, &w->random, sim_chance(w, 0.3) ? 1 : rdv_random_unit(&w->random));
+
+	w->crashes++;
+	sim_trace(w, "crash %llu: %zu frames lost", (unsigned long long)w->crashes, lost);
+	for (uint64_t n = durable + 1; n <= w->log.durable; n++) {
+		struct sim_frame f = *sim_log_frame(&w->log, n);
+		sim_learn(w, &f, sim_log_payload(&w->log, &f), true);
+		for (uint32_t s = 0; f.type == RDV_RECORD_BODY && !f.again && s < SIM_STREAMS; s++)
+			if (w->streams[s].stream == f.stream)
+				w->streams[s].durable = f.seq + 1;
+	}
+	sim_desk_after_crash(w);
+	free_core(w);
+	forget(w, true);
+	drop_events(w);
+	w->t += sim_chance(w, 0.2) ? sim_between(w, 1000, 600000) : sim_between(w, 1, 3000);
+	w->mono_base = (int64_t)sim_below(w, 1000000) - w->t; /* a new boot */
+	if (w->options.wall_jumps && sim_chance(w, 0.3))
+		w->wall_base += sim_between(w, -3600000, 3600000);
+	open_all(w, true);
+}
+
+/* ---- clean ends ---- */
+
+/* Everything appended becomes durable now. */
+static void sync_now(struct sim_world *w)
+{
+	if (!w->crashed && sim_log_last(&w->log) > w->log.durable) {
+		sim_deliver(w, sim_log_last(&w->log));
+		sim_execute(w);
+	}
+}
+
+static void drain_lane(struct sim_world *w, struct sim_lane *l)
+{
+	rdv_lane_stop(l->lane);
+	l->stopped = true;
+	sim_cut_calls(w, l);
+}
+
+static void turn_and_sync(struct sim_world *w)
+{
+	if (!w->crashed)
+		sim_turn_end(w);
+	sync_now(w);
+}
+
+void sim_reopen_clean(struct sim_world *w)
+{
+	struct rdv_account before[SIM_LANES];
+
+	sim_trace(w, "clean restart");
+	for (uint32_t i = 0; i < w->lane_count && !w->crashed; i++)
+		drain_lane(w, &w->lanes[i]);
+	turn_and_sync(w);
+	turn_and_sync(w);
+	for (uint32_t i = 0; i < w->lane_count && !w->crashed; i++) {
+		rdv_lane_close(w->lanes[i].lane, &w->effects);
+		sim_execute(w);
+	}
+	turn_and_sync(w);
+	if (w->crashed)
+		return;
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		before[i] = *rdv_lane_account(w->lanes[i].lane);
+	sim_desk_after_crash(w);
+	free_core(w);
+	forget(w, false);
+	drop_events(w);
+	w->t += sim_between(w, 1, 5000);
+	open_all(w, false);
+	for (uint32_t i = 0; i < w->lane_count && !w->crashed; i++) {
+		const struct rdv_account *a = rdv_lane_account(w->lanes[i].lane), *b = &before[i];
+		if (a->received < b->received || a->acked != b->acked || a->dropped != b->dropped ||
+		    a->first != b->first || a->retries != b->retries || a->failed != b->failed ||
+		    a->dead + a->revoked < b->dead + b->revoked)
+			sim_fail(w, "lane %u: the account changed in a clean restart", i);
+	}
+}
+
+void sim_hand_over(struct sim_world *w, struct sim_lane *l)
+{
+	for (size_t i = 0; i < w->call_count; i++)
+		if (w->calls[i].open && w->calls[i].lane == l->index)
+			return;
+	sim_trace(w, "lane %u is handed over", l->index);
+	drain_lane(w, l);
+	turn_and_sync(w);
+	turn_and_sync(w);
+	if (w->crashed)
+		return;
+	rdv_lane_close(l->lane, &w->effects);
+	sim_execute(w);
+	turn_and_sync(w);
+	if (w->crashed)
+		return;
+	rdv_dispatcher_remove(sim_target_of(w, l)->dispatcher, l->lane);
+	for (size_t i = 0; i < w->log.live_capacity; i++)
+		w->log.live[i] = 0; /* counted anew below, of all lanes */
+	rdv_lane_free(l->lane);
+	forget_lane(w, l, false);
+	open_lane(w, l, false);
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		if (&w->lanes[i] != l)
+			rdv_lane_each_live(w->lanes[i].lane, count_live, w);
+	sim_execute(w);
+}
