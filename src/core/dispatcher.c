@@ -13,7 +13,7 @@ struct slot {
 	struct rdv_lane *lane; /* borrows */
 	int64_t wake;
 	uint8_t classes; /* it has work of these */
-	bool storm;      /* under storm hold, with work */
+	uint8_t storm;   /* or of these, but under storm hold */
 	bool touched;
 };
 
@@ -78,14 +78,14 @@ enum redrive_status rdv_dispatcher_add(struct rdv_dispatcher *d, struct rdv_lane
 	return REDRIVE_OK;
 }
 
-static void set_work(struct rdv_dispatcher *d, struct slot *s, uint8_t classes, bool storm)
+static void set_work(struct rdv_dispatcher *d, struct slot *s, uint8_t classes, uint8_t storm)
 {
 	for (unsigned c = 0; c < RDV_CLASS_COUNT && s->classes != classes; c++) {
 		d->with_class[c] += classes >> c & 1;
 		d->with_class[c] -= s->classes >> c & 1;
 	}
-	d->with_storm += storm;
-	d->with_storm -= s->storm;
+	d->with_storm += storm != 0;
+	d->with_storm -= s->storm != 0;
 	s->classes = classes;
 	s->storm = storm;
 }
@@ -95,7 +95,7 @@ void rdv_dispatcher_remove(struct rdv_dispatcher *d, struct rdv_lane *lane)
 	uint32_t i = lane->slot, last = d->count - 1;
 
 	assert(i < d->count && d->slots[i].lane == lane);
-	set_work(d, &d->slots[i], 0, false);
+	set_work(d, &d->slots[i], 0, 0);
 	d->slots[i] = d->slots[last];
 	d->slots[i].lane->slot = i;
 	d->count--;
@@ -117,7 +117,7 @@ static void look(struct rdv_dispatcher *d, struct slot *s, struct rdv_now now)
 	struct rdv_work work;
 
 	rdv_lane_work(s->lane, now, &work);
-	set_work(d, s, work.classes, work.storm_route != UINT32_MAX);
+	set_work(d, s, work.classes, work.storm_classes);
 }
 
 static void visit(struct rdv_dispatcher *d, uint32_t i, struct rdv_now now, struct rdv_effects *out)
@@ -147,33 +147,60 @@ static void visit_lanes(struct rdv_dispatcher *d, struct rdv_now now, struct rdv
 			d->next_wake = d->slots[i].wake;
 }
 
-static bool gather(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_work *work)
+/* Of the routes under storm hold one whose probe may go now; without one, any, and *wake = when to ask again. */
+static void gather_storm(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_work *work, int64_t *wake)
+{
+	for (uint32_t i = 0; i < d->count; i++) {
+		uint32_t route = rdv_lane_target_route(d->slots[i].lane);
+		struct rdv_mono at;
+		bool may;
+
+		if (!d->slots[i].storm)
+			continue;
+		may = rdv_target_storm_probe(d->target, route, now, &at);
+		if (!may && at.ms < *wake)
+			*wake = at.ms;
+		if (!may && work->storm_route != UINT32_MAX)
+			continue;
+		work->storm_route = route;
+		work->storm_classes = d->slots[i].storm;
+		if (may)
+			return;
+	}
+}
+
+static int64_t suspects_overdue(struct rdv_dispatcher *d, struct rdv_now now)
+{
+	int64_t most = -1;
+
+	for (uint32_t i = 0; i < d->count; i++) {
+		struct rdv_work one;
+		if (!(d->slots[i].classes >> RDV_CLASS_SUSPECT & 1))
+			continue;
+		rdv_lane_work(d->slots[i].lane, now, &one);
+		most = one.suspect_overdue_ms > most ? one.suspect_overdue_ms : most;
+	}
+	return most;
+}
+
+static bool gather(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_work *work, int64_t *wake)
 {
 	*work = (struct rdv_work){.storm_route = UINT32_MAX, .suspect_overdue_ms = -1};
 	for (unsigned c = 0; c < RDV_CLASS_COUNT; c++)
 		if (d->with_class[c])
 			work->classes |= (uint8_t)(1u << c);
-	for (uint32_t i = 0; d->with_storm && i < d->count; i++)
-		if (d->slots[i].storm) {
-			work->storm_route = rdv_lane_target_route(d->slots[i].lane);
-			break;
-		}
-	for (uint32_t i = 0; d->with_class[RDV_CLASS_SUSPECT] && i < d->count; i++) {
-		struct rdv_work one;
-		if (!(d->slots[i].classes >> RDV_CLASS_SUSPECT & 1))
-			continue;
-		rdv_lane_work(d->slots[i].lane, now, &one);
-		if (one.suspect_overdue_ms > work->suspect_overdue_ms)
-			work->suspect_overdue_ms = one.suspect_overdue_ms;
-	}
+	if (d->with_storm)
+		gather_storm(d, now, work, wake);
+	if (d->with_class[RDV_CLASS_SUSPECT])
+		work->suspect_overdue_ms = suspects_overdue(d, now);
 	return work->classes || work->storm_route != UINT32_MAX;
 }
 
 static bool fits(const struct slot *s, const struct rdv_grant *grant)
 {
-	if (grant->route != UINT32_MAX)
-		return s->storm ? rdv_lane_target_route(s->lane) == grant->route : false;
-	return s->classes >> grant->class & 1;
+	if (grant->route != UINT32_MAX && rdv_lane_target_route(s->lane) != grant->route)
+		return false;
+	return (grant->route != UINT32_MAX ? s->storm : s->classes) >> grant->class & 1;
 }
 
 static struct slot *choose(struct rdv_dispatcher *d, const struct rdv_grant *grant)
@@ -188,39 +215,34 @@ static struct slot *choose(struct rdv_dispatcher *d, const struct rdv_grant *gra
 	return NULL;
 }
 
-/* A storm's probe takes whatever its route has. */
-static bool dispatch_one(struct rdv_dispatcher *d, struct slot *s, struct rdv_now now, struct rdv_grant *grant,
-			 struct rdv_effects *out)
+/* The lane could not use the grant: it is left out until the next run. */
+static void leave_out(struct rdv_dispatcher *d, struct slot *s, const struct rdv_grant *grant)
 {
-	static const enum rdv_class order[] = {RDV_CLASS_RETRY_DUE, RDV_CLASS_FIRST, RDV_CLASS_SUSPECT,
-					       RDV_CLASS_REPLAY};
+	uint8_t others = (uint8_t) ~(1u << grant->class);
 
 	if (grant->route == UINT32_MAX)
-		return rdv_lane_dispatch(s->lane, now, grant, out);
-	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-		struct rdv_grant one = *grant;
-		one.class = order[i];
-		if (rdv_lane_dispatch(s->lane, now, &one, out))
-			return true;
-	}
-	return false;
+		set_work(d, s, s->classes & others, s->storm);
+	else
+		set_work(d, s, s->classes, s->storm & others);
+	touch_slot(d, (uint32_t)(s - d->slots));
 }
 
 struct rdv_mono rdv_dispatcher_run(struct rdv_dispatcher *d, struct rdv_now now, uint32_t max, struct rdv_effects *out)
 {
-	struct rdv_mono next = rdv_target_tick(d->target, now), wake = {RDV_NEVER};
+	struct rdv_mono tick = rdv_target_tick(d->target, now), wake = {RDV_NEVER};
 	struct rdv_work work;
 	struct rdv_grant grant;
+	struct slot *s;
 	uint32_t done = 0;
-	bool left_out = false;
+	int64_t next;
 
 	visit_lanes(d, now, out);
-	while (done < max && gather(d, now, &work)) {
-		struct slot *s;
+	next = tick.ms < d->next_wake ? tick.ms : d->next_wake;
+	while (done < max && gather(d, now, &work, &next)) {
 		if (!rdv_target_take(d->target, now, &work, &grant, &wake))
 			break;
 		s = choose(d, &grant);
-		if (s && dispatch_one(d, s, now, &grant, out)) {
+		if (s && rdv_lane_dispatch(s->lane, now, &grant, out)) {
 			done++;
 			look(d, s, now);
 			continue;
@@ -228,20 +250,12 @@ struct rdv_mono rdv_dispatcher_run(struct rdv_dispatcher *d, struct rdv_now now,
 		rdv_target_cancel(d->target, now, &grant);
 		if (!s)
 			break;
-		set_work(d, s, grant.route == UINT32_MAX ? s->classes & (uint8_t) ~(1u << grant.class) : s->classes,
-			 grant.route == UINT32_MAX ? s->storm : false);
-		touch_slot(d, (uint32_t)(s - d->slots));
-		left_out = true;
+		leave_out(d, s, &grant);
+		next = next < now.mono.ms + 1 ? next : now.mono.ms + 1;
 	}
 	if (done == max)
 		return (struct rdv_mono){0};
-	if (left_out && next.ms > now.mono.ms + 1)
-		next.ms = now.mono.ms + 1;
-	if (wake.ms < next.ms)
-		next = wake;
-	if (d->next_wake < next.ms)
-		next.ms = d->next_wake;
-	return next;
+	return (struct rdv_mono){wake.ms < next ? wake.ms : next};
 }
 
 enum redrive_status rdv_dispatcher_verdict(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_lane *lane,

@@ -56,6 +56,8 @@ void rdv_lane_work(struct rdv_lane *l, struct rdv_now now, struct rdv_work *out)
 		return;
 	if (rdv_target_storm_held(l->target, l->target_route)) {
 		out->storm_route = l->target_route;
+		out->storm_classes = out->classes;
+		out->classes = 0;
 		return;
 	}
 	if (suspects->live && suspects->head) {
@@ -142,6 +144,8 @@ bool rdv_lane_dispatch(struct rdv_lane *l, struct rdv_now now, const struct rdv_
 	struct rdv_entry *e;
 	uint32_t ref;
 
+	if (rdv_lane_overloaded(l, now))
+		return false; /* since the dispatcher asked, time went on: rule 8 */
 	do {
 		ref = rdv_lane_pop(l, grant->class, grant);
 		if (!ref)
