@@ -92,8 +92,10 @@ void rdv_target_route_reload(struct rdv_target *t, uint32_t route, const struct 
 		r->families = NULL;
 	}
 	r->policy = *policy;
-	if (!policy->storm_hold && r->storm.held)
+	if (!policy->storm_hold && r->storm.held) {
 		rdv_storm_release(&r->storm, (struct rdv_mono){t->second_end});
+		t->storm_changes++;
+	}
 }
 
 void rdv_target_leave(struct rdv_target *t, uint32_t route)
@@ -111,8 +113,15 @@ void rdv_target_storm_resume(struct rdv_target *t, uint32_t route, struct rdv_no
 {
 	struct rdv_target_route *r = rdv_target_route_at(t, route);
 
-	if (r != NULL)
-		rdv_storm_resume(&r->storm, now.mono);
+	if (r == NULL)
+		return;
+	rdv_storm_resume(&r->storm, now.mono);
+	t->storm_changes++;
+}
+
+uint32_t rdv_target_storm_changes(const struct rdv_target *t)
+{
+	return t->storm_changes;
 }
 
 bool rdv_target_storm_held(const struct rdv_target *t, uint32_t route)

@@ -84,6 +84,9 @@ bool rdv_target_storm_held(const struct rdv_target *t, uint32_t route);
  * after that probe's verdict). */
 bool rdv_target_storm_probe(const struct rdv_target *t, uint32_t route, struct rdv_now now, struct rdv_mono *at);
 
+/* Rises whenever a storm's hold began or ended on any route: then ask rdv_lane_work of its lanes again. */
+uint32_t rdv_target_storm_changes(const struct rdv_target *t);
+
 /* A lane opened with overdue retries: their release starts at the remembered throughput and doubles each second. */
 void rdv_target_backlog_opened(struct rdv_target *t, struct rdv_now now, double throughput);
 /* One permit for one of the offered classes, or false and *wake = when asking again may help (RDV_NEVER: after a

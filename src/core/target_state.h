@@ -26,6 +26,7 @@ struct rdv_target {
 	struct rdv_breaker_machine breaker;
 	struct rdv_target_route **routes; /* owns; slots are reused */
 	uint32_t route_count, route_capacity;
+	uint32_t storm_changes;
 	int64_t second_end; /* mono ms of the next rdv_permits_second */
 };
 

@@ -171,6 +171,7 @@ struct rdv_booking rdv_target_verdict(struct rdv_target *t, struct rdv_now now, 
 		bad_while_out(t, now, down_probe, r, &out);
 	if (route != NULL && kind != RDV_KIND_NONE)
 		out.take_as_outage_msg = book_storm(route, now, r, kind, &out) && kind == RDV_KIND_MSG;
+	t->storm_changes += out.storm_began || out.storm_ended;
 	if (kind == RDV_KIND_MSG) {
 		out.charged = !out.take_as_outage_msg;
 		out.outage = out.take_as_outage_msg;

@@ -57,7 +57,7 @@ static void suspect_only_by_charged_failures(void **state)
 static void suspect_one_in_flight_beside_other_work(void **state)
 {
 	struct world w = world();
-	struct open_call c, other;
+	struct open_call c, other = {.message = 0};
 	int suspects = 0;
 
 	for (int i = 0; i < 40; i++) {
@@ -276,9 +276,11 @@ static void storm_ends_with_one_ok_of_a_new_call(void **state)
 	pass(&w, 10);
 	assert_false(end(&w, &old, RDV_KIND_OK).storm_ended); /* it began before */
 	assert_true(rdv_target_storm_held(w.t, w.route));
+	assert_int_equal(rdv_target_storm_changes(w.t), 1);
 	pass(&w, 5000);
 	assert_true(take_storm(&w, &c, &wake));
 	assert_true(end(&w, &c, RDV_KIND_OK).storm_ended);
+	assert_int_equal(rdv_target_storm_changes(w.t), 2);
 	assert_false(rdv_target_storm_held(w.t, w.route));
 	for (int i = 0; i < 48; i++)
 		assert_true(first(&w, RDV_KIND_MSG).charged); /* counted afresh, with that ok */
@@ -294,6 +296,7 @@ static void storm_resume_takes_rejects_as_dead_for_an_hour(void **state)
 	normal_hour(&w, 0);
 	(void)rejects_until_storm(&w, &count);
 	rdv_target_storm_resume(w.t, w.route, w.now);
+	assert_int_equal(rdv_target_storm_changes(w.t), 2);
 	assert_false(rdv_target_storm_held(w.t, w.route));
 	for (int i = 0; i < 500; i++)
 		assert_true(first(&w, RDV_KIND_MSG).charged);
