@@ -1,8 +1,9 @@
 /* server.h - the HTTP API: libmicrohttpd's pool, limits, and the table of operations.
  *
- * Requests run on the pool's threads: publishing goes straight to the engine and the connection is suspended until it is durable; everything else asks
- * the core thread by engine functions. Every answer carries Redrive-Version; every 4xx and 5xx a problem body. Hosts and
- * Origins that are not ours are 403 before anything else. Tokens are read again by rdv_api_reload. */
+ * Requests run on the pool's threads: publishing goes straight to the engine and the connection is suspended until it
+ * is durable; everything else asks the core thread by engine functions. Every answer carries Redrive-Version; every 4xx
+ * and 5xx a problem body. Hosts and Origins that are not ours are 403 before anything else. Tokens are read again by
+ * rdv_api_reload. */
 #ifndef RDV_API_SERVER_H
 #define RDV_API_SERVER_H
 #include "../desk/desk.h"
@@ -13,18 +14,21 @@ struct rdv_api_options { /* borrowed until start returns, but engine and desk */
 	struct rdv_engine *engine;
 	struct rdv_desk *desk;
 	const char *host;
-	uint16_t port; /* 0 = any free one */
+	uint16_t port;                    /* 0 = any free one */
 	const char *cert_file, *key_file; /* NULL = plain HTTP */
-	const char *const *hosts; size_t host_count; /* allowed besides loopback names */
-	const char *tokens_file;                     /* NULL = no tokens: everybody local is admin */
+	const char *const *hosts;
+	size_t host_count;       /* allowed besides loopback names */
+	const char *tokens_file; /* NULL = no tokens: everybody local is admin */
 	uint64_t body_max, headers_max, batch_max;
 	unsigned connections; /* 0 = 4096 */
 	int64_t hot_ms;
 };
-enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out,
+				  struct rdv_error *error) RDV_MUST_CHECK;
 uint16_t rdv_api_port(const struct rdv_api *api);
 /* New tokens file content and hosts; all or nothing. */
-enum redrive_status rdv_api_reload(struct rdv_api *api, const struct rdv_api_options *options, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_api_reload(struct rdv_api *api, const struct rdv_api_options *options,
+				   struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_api_stop(struct rdv_api *api); /* ends open requests with 503, then frees */
 
 /* OpenAPI document and Markdown reference, from the table of operations. */

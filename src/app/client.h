@@ -13,7 +13,7 @@ void rdv_client_close(struct rdv_client *c);
 struct rdv_request_body {
 	struct rdv_slice bytes;
 	const char *const *headers; /* "Name: value", NULL-terminated; NULL = none */
-	bool post; /* true even if bytes are empty */
+	bool post;                  /* true even if bytes are empty */
 };
 struct rdv_response {
 	long status;
@@ -21,8 +21,10 @@ struct rdv_response {
 	json_t *json; /* the body parsed, or NULL when it is no JSON */
 };
 void rdv_response_done(struct rdv_response *r);
-/* method: GET, POST, PATCH. Returns 0 for 2xx, else the exit code after the problem was told on standard error (unless quiet). path starts with '/'. */
-int rdv_client_call(struct rdv_client *c, const char *method, const char *path, const struct rdv_request_body *body, struct rdv_response *out);
+/* method: GET, POST, PATCH. Returns 0 for 2xx, else the exit code after the problem was told on standard error (unless
+ * quiet). path starts with '/'. */
+int rdv_client_call(struct rdv_client *c, const char *method, const char *path, const struct rdv_request_body *body,
+		    struct rdv_response *out);
 /* POST of a JSON value (may be NULL: an empty object is not sent); takes the reference. */
 int rdv_client_post(struct rdv_client *c, const char *path, json_t *value, struct rdv_response *out);
 /* Streams a GET's body to a file; for `dead body`. */

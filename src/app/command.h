@@ -1,7 +1,9 @@
-/* command.h - the one table of verbs: the command line, its help, the man pages and the shell completion are made from it.
+/* command.h - the one table of verbs: the command line, its help, the man pages and the shell completion are made from
+ * it.
  *
- * A verb is one or two words ("publish", "dead ls") with options of its own and the common ones. Options are parsed by argp and kept as a
- * list; commands ask for them by key. Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not found, 4 unreachable, 5 not allowed, 6 refused by a check. */
+ * A verb is one or two words ("publish", "dead ls") with options of its own and the common ones. Options are parsed by
+ * argp and kept as a list; commands ask for them by key. Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not
+ * found, 4 unreachable, 5 not allowed, 6 refused by a check. */
 #ifndef RDV_APP_COMMAND_H
 #define RDV_APP_COMMAND_H
 #include <argp.h>
@@ -22,9 +24,9 @@ struct rdv_invocation {
 	bool json; /* -o json */
 };
 
-enum { /* which common options a verb takes */
-	RDV_COMMON_SERVER = 1, /* --server, --token-file */
-	RDV_COMMON_OUTPUT = 2, /* -o, --no-pager */
+enum {                        /* which common options a verb takes */
+       RDV_COMMON_SERVER = 1, /* --server, --token-file */
+       RDV_COMMON_OUTPUT = 2, /* -o, --no-pager */
 };
 
 struct rdv_command {
@@ -39,11 +41,49 @@ extern const struct rdv_command *const rdv_commands[]; /* NULL-terminated; group
 
 /* Keys of options without a letter, shared by all verbs. */
 enum {
-	RDV_OPT_SERVER = 0x100, RDV_OPT_TOKEN_FILE, RDV_OPT_NO_PAGER, RDV_OPT_DATA, RDV_OPT_LISTEN, RDV_OPT_PORT_FILE, RDV_OPT_LOG, RDV_OPT_LOG_LEVEL,
-	RDV_OPT_DRAIN, RDV_OPT_FOR, RDV_OPT_EFFECTIVE, RDV_OPT_REFERENCE, RDV_OPT_ROUTE, RDV_OPT_KEY, RDV_OPT_ID, RDV_OPT_HEADER, RDV_OPT_DELAY, RDV_OPT_LINES,
-	RDV_OPT_NDJSON, RDV_OPT_CONTENT_TYPE, RDV_OPT_NULL, RDV_OPT_NOT_BEFORE, RDV_OPT_LIMIT, RDV_OPT_CURSOR, RDV_OPT_ALL, RDV_OPT_ROLE, RDV_OPT_TOKENS_FILE,
-	RDV_OPT_REASON, RDV_OPT_RATE, RDV_OPT_CAP, RDV_OPT_NAME, RDV_OPT_DIGEST, RDV_OPT_EXCLUDE, RDV_OPT_TARGET, RDV_OPT_REPAIR, RDV_OPT_INTERVAL, RDV_OPT_SHELL,
-	RDV_OPT_EXPIRES, RDV_OPT_SORT, RDV_OPT_RAMP, RDV_OPT_YES, RDV_OPT_FROM, RDV_OPT_TO
+	RDV_OPT_SERVER = 0x100,
+	RDV_OPT_TOKEN_FILE,
+	RDV_OPT_NO_PAGER,
+	RDV_OPT_DATA,
+	RDV_OPT_LISTEN,
+	RDV_OPT_PORT_FILE,
+	RDV_OPT_LOG,
+	RDV_OPT_LOG_LEVEL,
+	RDV_OPT_DRAIN,
+	RDV_OPT_FOR,
+	RDV_OPT_EFFECTIVE,
+	RDV_OPT_REFERENCE,
+	RDV_OPT_ROUTE,
+	RDV_OPT_KEY,
+	RDV_OPT_ID,
+	RDV_OPT_HEADER,
+	RDV_OPT_DELAY,
+	RDV_OPT_LINES,
+	RDV_OPT_NDJSON,
+	RDV_OPT_CONTENT_TYPE,
+	RDV_OPT_NULL,
+	RDV_OPT_NOT_BEFORE,
+	RDV_OPT_LIMIT,
+	RDV_OPT_CURSOR,
+	RDV_OPT_ALL,
+	RDV_OPT_ROLE,
+	RDV_OPT_TOKENS_FILE,
+	RDV_OPT_REASON,
+	RDV_OPT_RATE,
+	RDV_OPT_CAP,
+	RDV_OPT_NAME,
+	RDV_OPT_DIGEST,
+	RDV_OPT_EXCLUDE,
+	RDV_OPT_TARGET,
+	RDV_OPT_REPAIR,
+	RDV_OPT_INTERVAL,
+	RDV_OPT_SHELL,
+	RDV_OPT_EXPIRES,
+	RDV_OPT_SORT,
+	RDV_OPT_RAMP,
+	RDV_OPT_YES,
+	RDV_OPT_FROM,
+	RDV_OPT_TO
 };
 
 /* The last value given, or NULL. */

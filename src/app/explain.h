@@ -4,7 +4,8 @@
 #include <jansson.h>
 #include "settings.h"
 
-/* [{"attempt", "earliest_ms", "latest_ms"}] for attempts 1..attempts: the delay before that attempt after the failure before it. Returns owned; NULL without memory. */
+/* [{"attempt", "earliest_ms", "latest_ms"}] for attempts 1..attempts: the delay before that attempt after the failure
+ * before it. Returns owned; NULL without memory. */
 json_t *rdv_explain_json(const struct rdv_retry *retry);
 /* For people: the table, the total window, when the dead-letter queue is reached. Route's name in the heading. */
 void rdv_explain_text(const struct rdv_route_settings *route, struct rdv_buffer *out);

@@ -12,8 +12,10 @@ struct rdv_logger {
 	int level; /* lines above it are not printed */
 };
 
-/* format: "text", "json" or NULL (text on a terminal); level: error, warning, info, debug or NULL (info). INVALID names what is allowed. */
-enum redrive_status rdv_logger_init(struct rdv_logger *l, const char *format, const char *level, struct rdv_error *error) RDV_MUST_CHECK;
+/* format: "text", "json" or NULL (text on a terminal); level: error, warning, info, debug or NULL (info). INVALID names
+ * what is allowed. */
+enum redrive_status rdv_logger_init(struct rdv_logger *l, const char *format, const char *level,
+				    struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_logger_done(struct rdv_logger *l);
 /* The `say` of engine and desk: ctx is the logger. */
 void rdv_logger_say(void *ctx, int level, const char *text);

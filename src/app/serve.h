@@ -1,4 +1,5 @@
-/* serve.h - the daemon's parts joined: settings, engine, desk, API. Used by `redrive serve` and `redrive demo`. Start and stop from one thread. */
+/* serve.h - the daemon's parts joined: settings, engine, desk, API. Used by `redrive serve` and `redrive demo`. Start
+ * and stop from one thread. */
 #ifndef RDV_APP_SERVE_H
 #define RDV_APP_SERVE_H
 #include "../api/server.h"
@@ -8,20 +9,22 @@
 struct rdv_server {
 	struct rdv_settings settings;
 	struct rdv_engine *engine;  /* owns */
-	struct rdv_api *api;	    /* owns */
+	struct rdv_api *api;        /* owns */
 	struct rdv_logger *logger;  /* borrows */
 	struct rdv_buffer *secrets; /* owns; one per route: signing secrets */
 	size_t secret_count;
-	uint32_t segment_size;	    /* 0 = default */
-	_Atomic int ended;	    /* 1 + status once the engine has ended by itself */
-	void (*on_end)(void *ctx);  /* any thread; may be NULL */
+	uint32_t segment_size;     /* 0 = default */
+	_Atomic int ended;         /* 1 + status once the engine has ended by itself */
+	void (*on_end)(void *ctx); /* any thread; may be NULL */
 	void *on_end_ctx;
 };
 
 /* Takes over `settings` (also on failure: rdv_server_stop frees). On not OK the error says why; nothing runs. */
-enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings,
+				     struct rdv_error *error) RDV_MUST_CHECK;
 /* All or nothing; on OK takes over `settings`, else the caller keeps them. */
-enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings,
+				      struct rdv_error *error) RDV_MUST_CHECK;
 /* Drains and frees everything. REDRIVE_FAILED if the engine had ended by itself. */
 enum redrive_status rdv_server_stop(struct rdv_server *s);
 /* "http://127.0.0.1:7337" */

@@ -1,8 +1,9 @@
 /* settings.h - the effective configuration, and the one table of every setting it is made from.
  *
  * rdv_settings_load reads a YAML file (libyaml, so that every error has line and column) into plain structs: built-in
- * defaults, then `defaults:`, then each route's preset and keys. All errors are collected, not only the first. The same table
- * checks names and types, prints `check --effective` and generates docs/configuration.md. Strings are owned by the settings. Single thread. */
+ * defaults, then `defaults:`, then each route's preset and keys. All errors are collected, not only the first. The same
+ * table checks names and types, prints `check --effective` and generates docs/configuration.md. Strings are owned by
+ * the settings. Single thread. */
 #ifndef RDV_APP_SETTINGS_H
 #define RDV_APP_SETTINGS_H
 #include "../core/policy.h"
@@ -99,10 +100,12 @@ struct rdv_findings {
 /* Built-in defaults and no routes. */
 enum redrive_status rdv_settings_init(struct rdv_settings *s) RDV_MUST_CHECK;
 void rdv_settings_done(struct rdv_settings *s);
-/* Reads and checks. OK also with warnings; REFUSED when there are errors (findings has them); NOT_FOUND / IO: the file (findings has the text). `text` given: parse it
- * instead of reading the file (tests, fuzzing). */
-enum redrive_status rdv_settings_load(struct rdv_settings *s, const char *file, const struct rdv_slice *text, struct rdv_findings *findings) RDV_MUST_CHECK;
-void rdv_findings_add(struct rdv_findings *f, struct rdv_mark mark, bool warning, const char *fmt, ...) RDV_PRINTF(4, 5);
+/* Reads and checks. OK also with warnings; REFUSED when there are errors (findings has them); NOT_FOUND / IO: the file
+ * (findings has the text). `text` given: parse it instead of reading the file (tests, fuzzing). */
+enum redrive_status rdv_settings_load(struct rdv_settings *s, const char *file, const struct rdv_slice *text,
+				      struct rdv_findings *findings) RDV_MUST_CHECK;
+void rdv_findings_add(struct rdv_findings *f, struct rdv_mark mark, bool warning, const char *fmt, ...)
+	RDV_PRINTF(4, 5);
 /* By position in the file; findings without a position come first. */
 void rdv_findings_sort(struct rdv_findings *f);
 void rdv_findings_done(struct rdv_findings *f);

@@ -8,10 +8,29 @@
 #include "settings.h"
 
 enum rdv_section {
-	RDV_SECTION_ROOT, RDV_SECTION_LIMITS, RDV_SECTION_SECURITY, RDV_SECTION_TLS, RDV_SECTION_DESK, RDV_SECTION_RETENTION, RDV_SECTION_ROUTE,
-	RDV_SECTION_SOURCE, RDV_SECTION_HANDLER, RDV_SECTION_HTTP, RDV_SECTION_HTTP_TLS, RDV_SECTION_SIGN, RDV_SECTION_EXEC, RDV_SECTION_LEASE,
-	RDV_SECTION_CONCURRENCY, RDV_SECTION_RETRY, RDV_SECTION_WHEN, RDV_SECTION_BREAKER, RDV_SECTION_BUDGET, RDV_SECTION_POISON,
-	RDV_SECTION_DEDUPE, RDV_SECTION_METADATA, RDV_SECTION_COUNT
+	RDV_SECTION_ROOT,
+	RDV_SECTION_LIMITS,
+	RDV_SECTION_SECURITY,
+	RDV_SECTION_TLS,
+	RDV_SECTION_DESK,
+	RDV_SECTION_RETENTION,
+	RDV_SECTION_ROUTE,
+	RDV_SECTION_SOURCE,
+	RDV_SECTION_HANDLER,
+	RDV_SECTION_HTTP,
+	RDV_SECTION_HTTP_TLS,
+	RDV_SECTION_SIGN,
+	RDV_SECTION_EXEC,
+	RDV_SECTION_LEASE,
+	RDV_SECTION_CONCURRENCY,
+	RDV_SECTION_RETRY,
+	RDV_SECTION_WHEN,
+	RDV_SECTION_BREAKER,
+	RDV_SECTION_BUDGET,
+	RDV_SECTION_POISON,
+	RDV_SECTION_DEDUPE,
+	RDV_SECTION_METADATA,
+	RDV_SECTION_COUNT
 };
 
 enum rdv_setting_kind {
@@ -30,7 +49,7 @@ enum rdv_setting_kind {
 	RDV_SETTING_CHOICE,   /* int (an enum) */
 	RDV_SETTING_SUB,      /* a mapping: section */
 	RDV_SETTING_CUSTOM,
-	RDV_SETTING_LATER,    /* known, but not in this version: an error that says so */
+	RDV_SETTING_LATER, /* known, but not in this version: an error that says so */
 };
 
 struct rdv_load; /* the state of one load: settings_yaml.c */
@@ -39,12 +58,12 @@ struct rdv_setting {
 	enum rdv_section section;
 	const char *key;
 	enum rdv_setting_kind kind;
-	size_t offset;                /* in the section's struct */
-	enum rdv_section sub;         /* SUB */
-	double min, max;              /* of numbers, durations (ms), ratios (fraction), sizes */
-	const char *const *choices;   /* CHOICE: NULL-terminated, in enum order */
-	const char *allowed;          /* what is allowed, for errors and the reference */
-	const char *fallback;         /* default as text, for the reference */
+	size_t offset;              /* in the section's struct */
+	enum rdv_section sub;       /* SUB */
+	double min, max;            /* of numbers, durations (ms), ratios (fraction), sizes */
+	const char *const *choices; /* CHOICE: NULL-terminated, in enum order */
+	const char *allowed;        /* what is allowed, for errors and the reference */
+	const char *fallback;       /* default as text, for the reference */
 	const char *doc;
 	void (*read)(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at);
 	void (*print)(struct rdv_buffer *out, const void *at, int indent); /* after "key: "; CUSTOM */
@@ -59,7 +78,7 @@ struct rdv_load {
 	struct rdv_settings *settings;
 	struct rdv_findings *findings;
 	yaml_document_t document;
-	bool quiet; /* `defaults:` applied again for another route: its errors have been told */
+	bool quiet;                       /* `defaults:` applied again for another route: its errors have been told */
 	struct rdv_route_settings *route; /* being read, or NULL */
 };
 void rdv_load_error(struct rdv_load *l, const yaml_node_t *node, const char *fmt, ...) RDV_PRINTF(3, 4);
@@ -75,8 +94,8 @@ const struct rdv_setting *rdv_setting_find(enum rdv_section section, const char 
 void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const void *base, int indent);
 
 /* custom readers and printers, by their rows */
-#define RDV_CUSTOM(name) \
-	void rdv_read_##name(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at); \
+#define RDV_CUSTOM(name)                                                                                               \
+	void rdv_read_##name(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at);          \
 	void rdv_print_##name(struct rdv_buffer *out, const void *at, int indent);
 RDV_CUSTOM(routes)
 RDV_CUSTOM(defaults)

@@ -1,0 +1,61 @@
+/* api.h - the API's own state, shared by the files of this room only. */
+#ifndef RDV_API_API_H
+#define RDV_API_API_H
+#include <pthread.h>
+#include "exchange.h"
+
+/* One open TCP connection, for "the longest idle one is closed". */
+struct rdv_connection {
+	struct rdv_connection *older, *newer; /* by last use */
+	int fd;
+	unsigned active; /* requests running: never closed by us */
+};
+
+/* An exchange that sleeps until something happens or its deadline comes (leases). */
+struct rdv_sleeper {
+	struct rdv_sleeper *next;
+	struct rdv_exchange *exchange;
+	int64_t deadline_ms; /* mono */
+};
+
+struct rdv_api {
+	struct MHD_Daemon *daemon; /* owns */
+	struct rdv_engine *engine; /* borrows */
+	struct rdv_desk *desk;     /* borrows */
+	uint16_t port;
+	uint64_t body_max, headers_max, batch_max;
+	unsigned connections_max;
+	int64_t hot_ms;
+	pthread_rwlock_t access; /* tokens, hosts: replaced by a reload */
+	struct rdv_tokens tokens;
+	bool tokens_needed;
+	char **hosts; /* owns */
+	size_t host_count;
+	pthread_mutex_t mutex; /* connections, sleepers */
+	struct rdv_connection *oldest, *newest;
+	unsigned connection_count;
+	struct rdv_sleeper *sleepers;
+	pthread_cond_t tick;
+	pthread_t timer;
+	bool stopping;
+	char *cert, *key; /* owns; PEM */
+};
+
+/* connections.c */
+void rdv_connection_opened(struct rdv_api *api, struct MHD_Connection *connection, void **socket_context);
+void rdv_connection_closed(struct rdv_api *api, void **socket_context);
+void rdv_connection_used(struct rdv_api *api, struct MHD_Connection *connection, int active);
+
+/* sleep.c: the exchange is suspended and runs again at the deadline or by rdv_sleep_wake, whichever comes first. */
+enum redrive_status rdv_sleep_start(struct rdv_api *api) RDV_MUST_CHECK;
+void rdv_sleep_stop(struct rdv_api *api); /* wakes everybody */
+void rdv_sleep(struct rdv_exchange *x, int64_t ms);
+/* From any thread; false if it does not sleep any more. */
+bool rdv_sleep_wake(struct rdv_api *api, struct rdv_exchange *x);
+
+/* router.c */
+const struct rdv_operation *rdv_route_find(const char *method, const char *path, struct rdv_exchange *x,
+					   bool *path_known, char allow[64]);
+/* The request's checks before its body: Host, Origin, token, role, query, limits. false: answered. */
+bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *path);
+#endif

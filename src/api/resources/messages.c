@@ -1,0 +1,390 @@
+/* messages.c - /v1/topics/{topic}/messages and /v1/messages: publish, look up, revoke.
+ *
+ * Publishing frames the message into the log at once, on this thread, suspends the connection, and answers when the log
+ * says it is durable. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "../../base/quantity.h"
+#include "../../base/text.h"
+#include "../api.h"
+#include "../json.h"
+#include "../ndjson.h"
+#include "resources.h"
+
+#define HEADERS_MAX 256u
+
+struct publish {
+	enum redrive_status status;
+	struct rdv_exchange *x;
+	bool is_batch, refused; /* refused: not OK at once, error says why */
+	struct rdv_error error;
+	struct rdv_message one;
+	struct rdv_header headers[HEADERS_MAX];
+	struct rdv_buffer memory[HEADERS_MAX + 4]; /* decoded values */
+	size_t memory_count, header_count;
+	uint64_t header_bytes;
+	struct rdv_batch batch;
+	struct rdv_published_at *results, one_result;
+	size_t count;
+};
+
+static void free_publish(void *state)
+{
+	struct publish *p = state;
+	for (size_t i = 0; i < p->memory_count; i++)
+		rdv_buffer_done(&p->memory[i]);
+	rdv_batch_done(&p->batch);
+	if (p->results != &p->one_result)
+		free(p->results);
+	free(p);
+}
+
+/* ---- reading the request ---- */
+
+/* A header value may be percent-encoded; an escape that is none stays as it is. */
+static struct rdv_slice decode_value(struct publish *p, const char *text)
+{
+	struct rdv_slice raw = rdv_slice_text(text);
+	if (!strchr(text, '%') || p->memory_count == HEADERS_MAX + 4)
+		return raw;
+	struct rdv_buffer *out = &p->memory[p->memory_count];
+	rdv_buffer_init(out, 1 << 20);
+	if (rdv_percent_decode(out, raw) != REDRIVE_OK || out->failed) {
+		rdv_buffer_done(out);
+		return raw;
+	}
+	p->memory_count++;
+	return rdv_buffer_as_slice(out);
+}
+
+static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct publish *p = ctx;
+	(void)kind;
+	if (strncasecmp(name, "Redrive-Header-", 15) != 0)
+		return MHD_YES;
+	if (name[15] == '\0' || p->header_count == HEADERS_MAX) {
+		p->status = REDRIVE_INVALID;
+		return MHD_NO;
+	}
+	struct rdv_header *h = &p->headers[p->header_count++];
+	h->name = rdv_slice_text(name + 15);
+	h->value = decode_value(p, value ? value : "");
+	p->header_bytes += h->name.size + h->value.size;
+	return MHD_YES;
+}
+
+static bool read_key(struct rdv_exchange *x, struct publish *p)
+{
+	const char *key = rdv_exchange_header(x, "Redrive-Key");
+	if (!key)
+		return true;
+	struct rdv_buffer *out = &p->memory[p->memory_count++];
+	rdv_buffer_init(out, 1 << 20);
+	if (rdv_percent_decode(out, rdv_slice_text(key)) != REDRIVE_OK) {
+		rdv_reply_field(x, "Redrive-Key", "holds a %% that is no escape: encode the key's bytes, %% as %%25");
+		return false;
+	}
+	p->one.has_key = true;
+	p->one.key = rdv_buffer_as_slice(out);
+	return true;
+}
+
+static bool read_due(struct rdv_exchange *x, struct publish *p)
+{
+	const char *delay = rdv_exchange_header(x, "Redrive-Delay"), *at = rdv_exchange_header(x, "Redrive-Not-Before");
+	int64_t ms = 0;
+	if (delay && at) {
+		rdv_reply_field(x, "Redrive-Delay", "stands together with Redrive-Not-Before: give one of them");
+		return false;
+	}
+	if (delay && rdv_duration_parse(rdv_slice_text(delay), &ms) != REDRIVE_OK) {
+		rdv_reply_field(x, "Redrive-Delay", "is no duration with a unit, like 10s or 5m");
+		return false;
+	}
+	if (at && rdv_wall_parse(rdv_slice_text(at), &p->one.not_before) != REDRIVE_OK) {
+		rdv_reply_field(x, "Redrive-Not-Before", "is no time like 2026-11-30T12:00:00Z, up to the year 9999");
+		return false;
+	}
+	if (ms > 0)
+		p->one.not_before.ms = rdv_ms_add(rdv_wall_now().ms, ms);
+	if (p->one.not_before.ms > 253402300799999) {
+		rdv_reply_field(x, "Redrive-Delay", "lies beyond the year 9999");
+		return false;
+	}
+	return true;
+}
+
+static bool read_one(struct rdv_exchange *x, struct publish *p)
+{
+	const char *null = rdv_exchange_header(x, "Redrive-Null"), *id = rdv_exchange_header(x, "Redrive-Id");
+	p->one.body = rdv_buffer_as_slice(&x->body);
+	p->one.content_type = rdv_slice_text(rdv_exchange_header(x, "Content-Type"));
+	p->one.traceparent = rdv_slice_text(rdv_exchange_header(x, "traceparent"));
+	p->one.id = rdv_slice_text(id);
+	if (id && !*id) {
+		rdv_reply_field(x, "Redrive-Id", "is empty: leave it out");
+		return false;
+	}
+	if (null && strcmp(null, "true") != 0 && strcmp(null, "false") != 0) {
+		rdv_reply_field(x, "Redrive-Null", "must be true or false");
+		return false;
+	}
+	p->one.tombstone = null && strcmp(null, "true") == 0;
+	if (p->one.tombstone && x->body.size) {
+		rdv_reply_field(x, "Redrive-Null", "says that there is no body, but there is one");
+		return false;
+	}
+	MHD_get_connection_values(x->connection, MHD_HEADER_KIND, take_header, p);
+	if (p->status != REDRIVE_OK) {
+		rdv_reply_field(x, "Redrive-Header", "at most %u headers with a name each", HEADERS_MAX);
+		return false;
+	}
+	if (p->header_bytes > x->api->headers_max) {
+		rdv_reply_problem(x, 413, NULL, "the headers have %" PRIu64 " bytes; at most %" PRIu64 " are allowed",
+				  p->header_bytes, x->api->headers_max);
+		return false;
+	}
+	p->one.headers = p->headers;
+	p->one.header_count = p->header_count;
+	p->count = 1;
+	p->results = &p->one_result;
+	return read_key(x, p) && read_due(x, p);
+}
+
+static bool read_batch(struct rdv_exchange *x, struct publish *p)
+{
+	struct rdv_batch_limits limits = {x->api->body_max, x->api->headers_max, rdv_wall_now()};
+	enum redrive_status status = rdv_batch_parse(rdv_buffer_as_slice(&x->body), &limits, &p->batch);
+	p->is_batch = true;
+	p->count = p->batch.count;
+	if (status == REDRIVE_OK)
+		p->results = calloc(p->count, sizeof *p->results);
+	if (status == REDRIVE_OK && p->results)
+		return true;
+	if (status == REDRIVE_OK || status == REDRIVE_NO_MEMORY) {
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+		return false;
+	}
+	char pointer[32];
+	snprintf(pointer, sizeof pointer, "line %zu", p->batch.bad_line);
+	json_t *errors = json_pack("[{s:s, s:I, s:s}]", "pointer", pointer, "line", (json_int_t)p->batch.bad_line,
+				   "detail", p->batch.detail);
+	rdv_reply_problem(x, status == REDRIVE_TOO_LARGE ? 413 : 422, errors, "line %zu: %s; nothing was taken",
+			  p->batch.bad_line, p->batch.detail);
+	return false;
+}
+
+/* ---- publishing ---- */
+
+static void published(void *ctx, enum redrive_status status)
+{
+	struct publish *p = ctx;
+	p->status = status;
+	rdv_exchange_resume(p->x);
+}
+
+static json_t *position_json(const char *topic, const struct rdv_published_at *at, bool whole)
+{
+	char id[256];
+	rdv_message_id_text(id, topic, at->partition, at->offset);
+	json_t *o = json_object();
+	json_object_set_new(o, "id", json_string(id));
+	if (whole)
+		json_object_set_new(o, "topic", json_string(topic));
+	json_object_set_new(o, "partition", json_integer(at->partition));
+	json_object_set_new(o, "offset", json_integer((json_int_t)at->offset));
+	json_object_set_new(o, "duplicate", json_boolean(at->duplicate));
+	return o;
+}
+
+static void answer_published(struct rdv_exchange *x, const struct publish *p)
+{
+	const char *topic = x->params[0];
+	if (p->refused) {
+		if (p->status == REDRIVE_INVALID)
+			rdv_reply_problem(x, 422, NULL, "%s", p->error.text);
+		else
+			rdv_reply_status(x, p->status, p->error.text);
+		return;
+	}
+	if (p->status != REDRIVE_OK) {
+		rdv_reply_problem(x, 503, NULL, "not durable, so not taken: %s; publish it again later",
+				  redrive_status_text(p->status));
+		return;
+	}
+	if (!p->is_batch) {
+		rdv_reply_json(x, p->one_result.duplicate ? 200 : 201, position_json(topic, &p->one_result, true));
+		return;
+	}
+	json_t *items = json_array();
+	size_t accepted = 0;
+	for (size_t i = 0; i < p->count; i++) {
+		accepted += !p->results[i].duplicate;
+		json_array_append_new(items, position_json(topic, &p->results[i], false));
+	}
+	rdv_reply_json(x, accepted ? 201 : 200,
+		       json_pack("{s:I, s:o}", "accepted", (json_int_t)accepted, "items", items));
+}
+
+/* A token with a scope may publish to topics that one of its routes reads. */
+static bool covers_topic(struct rdv_exchange *x, const char *topic)
+{
+	if (x->who.route_count == 0)
+		return true;
+	struct rdv_route_status *routes;
+	size_t count;
+	bool good = false;
+	if (rdv_engine_routes(x->engine, NULL, &routes, &count) != REDRIVE_OK)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		good = good || (strcmp(routes[i].topic, topic) == 0 && rdv_exchange_covers(x, routes[i].name));
+	free(routes);
+	return good;
+}
+
+void rdv_resource_publish(struct rdv_exchange *x)
+{
+	struct publish *p = x->state;
+	if (p) {
+		answer_published(x, p);
+		return;
+	}
+	const char *type = rdv_exchange_header(x, "Content-Type");
+	bool batch = type && strncasecmp(type, "application/x-ndjson", 20) == 0;
+	p = calloc(1, sizeof *p);
+	if (!p) {
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+		return;
+	}
+	p->x = x;
+	x->state = p;
+	x->state_free = free_publish;
+	if (!covers_topic(x, x->params[0])) {
+		rdv_reply_problem(x, 403, NULL, "the token '%s' covers no route that reads this topic", x->who.name);
+		return;
+	}
+	if (!(batch ? read_batch(x, p) : read_one(x, p)))
+		return;
+	rdv_exchange_suspend(x); /* before publishing: it may be durable before we are back */
+	enum redrive_status status =
+		rdv_engine_publish(x->engine, rdv_slice(x->params[0], x->param_sizes[0]),
+				   batch ? p->batch.messages : &p->one, p->count, p->results, published, p, &p->error);
+	if (status == REDRIVE_OK)
+		return;
+	p->refused = true;
+	p->status = status;
+	rdv_exchange_resume(x); /* it runs again and answers */
+}
+
+/* ---- looking up ---- */
+
+/* Routes outside the token's scope are left out. */
+static void keep_scope(const struct rdv_exchange *x, struct rdv_message_status *m)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < m->route_count; i++)
+		if (rdv_exchange_covers(x, m->routes[i].route))
+			m->routes[kept++] = m->routes[i];
+	m->route_count = kept;
+}
+
+void rdv_resource_message_get(struct rdv_exchange *x)
+{
+	struct rdv_message_status m;
+	enum redrive_status status = rdv_engine_where(x->engine, rdv_slice(x->params[0], x->param_sizes[0]), &m);
+	if (status != REDRIVE_OK) {
+		rdv_reply_status(x, status,
+				 status == REDRIVE_NOT_FOUND
+					 ? "no message has this id: that position was never given out"
+					 : NULL);
+		return;
+	}
+	keep_scope(x, &m);
+	if (m.route_count == 0)
+		rdv_reply_status(x, REDRIVE_NOT_FOUND, "no route of this token reads that topic");
+	else
+		rdv_reply_json(x, 200, rdv_json_message(&m, x->desk));
+	rdv_message_status_done(&m);
+}
+
+static bool read_cursor(struct rdv_exchange *x, uint64_t *next)
+{
+	const char *text = rdv_exchange_query(x, "cursor");
+	char *end;
+	*next = 0;
+	if (!text)
+		return true;
+	if (text[0] == 'k' && text[1]) {
+		*next = strtoull(text + 1, &end, 16);
+		if (*end == '\0' && *next)
+			return true;
+	}
+	rdv_reply_problem(x, 400, NULL, "this cursor is not one of ours");
+	return false;
+}
+
+void rdv_resource_messages_list(struct rdv_exchange *x)
+{
+	size_t limit, count = 0;
+	uint64_t next;
+	struct rdv_message_status *found = NULL;
+	if (!rdv_exchange_limit(x, &limit) || !read_cursor(x, &next))
+		return;
+	if (!rdv_exchange_query(x, "key")) {
+		rdv_reply_problem(x, 400, NULL, "name a key: /v1/messages?key=KEY");
+		return;
+	}
+	const char *route = rdv_exchange_query(x, "route");
+	enum redrive_status status = rdv_engine_where_key(x->engine, rdv_exchange_query_bytes(x, "key"), route, limit,
+							  &next, &found, &count);
+	if (status != REDRIVE_OK) {
+		rdv_reply_status(x, status, status == REDRIVE_NOT_FOUND ? "there is no such route" : NULL);
+		return;
+	}
+	json_t *items = json_array();
+	for (size_t i = 0; i < count; i++) {
+		keep_scope(x, &found[i]);
+		if (found[i].route_count)
+			json_array_append_new(items, rdv_json_message(&found[i], x->desk));
+		rdv_message_status_done(&found[i]);
+	}
+	free(found);
+	char cursor[32] = "";
+	if (next)
+		snprintf(cursor, sizeof cursor, "k%" PRIx64, next);
+	rdv_reply_json(x, 200, rdv_json_list(items, cursor));
+}
+
+void rdv_resource_message_revoke(struct rdv_exchange *x)
+{
+	static const char *const known[] = {"route", "reason", NULL};
+	json_t *body = rdv_exchange_json(x, true);
+	if (!body)
+		return;
+	const json_t *route = json_object_get(body, "route"), *reason = json_object_get(body, "reason");
+	struct rdv_error error = {""};
+	if (!rdv_exchange_members(x, body, known)) {
+		json_decref(body);
+		return;
+	}
+	if ((route && !json_is_string(route)) || (reason && !json_is_string(reason))) {
+		rdv_reply_field(x, route && !json_is_string(route) ? "/route" : "/reason", "must be a text");
+	} else if ((route && !rdv_exchange_covers(x, json_string_value(route))) || (!route && x->who.route_count)) {
+		rdv_reply_problem(x, 403, NULL, "the token '%s' does not cover that route: name one of its own",
+				  x->who.name);
+	} else {
+		enum redrive_status status =
+			rdv_engine_revoke(x->engine, rdv_slice(x->params[0], x->param_sizes[0]),
+					  json_string_value(route), json_string_value(reason), &error);
+		if (status == REDRIVE_OK) {
+			rdv_desk_audit(x->desk, x->who.name, "revoke", x->params[0],
+				       json_string_value(reason) ? json_string_value(reason) : "");
+			rdv_reply_json(x, 200, json_pack("{s:s, s:s}", "id", x->params[0], "state", "revoked"));
+		} else {
+			rdv_reply_status(x, status, error.text);
+		}
+	}
+	json_decref(body);
+}

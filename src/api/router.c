@@ -1,0 +1,324 @@
+/* router.c - from a request line to an operation, and the checks before its body is read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "../base/quantity.h"
+#include "../base/text.h"
+#include "api.h"
+
+static char *decode(struct rdv_slice raw, bool plus, size_t *size)
+{
+	struct rdv_buffer spaced, out;
+	rdv_buffer_init(&spaced, 1 << 20);
+	rdv_buffer_init(&out, 1 << 20);
+	rdv_buffer_slice(&spaced, raw);
+	for (size_t i = 0; plus && i < spaced.size; i++)
+		if (spaced.data[i] == '+')
+			spaced.data[i] = ' ';
+	char *text = NULL;
+	if (rdv_percent_decode(&out, rdv_buffer_as_slice(&spaced)) == REDRIVE_OK && !out.failed) {
+		*size = out.size;
+		text = malloc(out.size + 1);
+		if (text) {
+			memcpy(text, rdv_buffer_string(&out), out.size);
+			text[out.size] = '\0';
+		}
+	}
+	rdv_buffer_done(&spaced);
+	rdv_buffer_done(&out);
+	return text;
+}
+
+/* Compares segment by segment; {name} takes any non-empty segment. */
+static bool match_path(const char *pattern, const char *path, struct rdv_slice params[RDV_PATH_PARAMS], size_t *count)
+{
+	*count = 0;
+	while (*pattern == '/' && *path == '/') {
+		size_t a = strcspn(pattern + 1, "/"), b = strcspn(path + 1, "/");
+		if (pattern[1] == '{') {
+			if (*count == RDV_PATH_PARAMS)
+				return false;
+			params[(*count)++] = rdv_slice(path + 1, b);
+		} else if (a != b || memcmp(pattern + 1, path + 1, a) != 0) {
+			return false;
+		}
+		pattern += 1 + a;
+		path += 1 + b;
+	}
+	return *pattern == '\0' && *path == '\0';
+}
+
+const struct rdv_operation *rdv_route_find(const char *method, const char *path, struct rdv_exchange *x,
+					   bool *path_known, char allow[64])
+{
+	*path_known = false;
+	allow[0] = '\0';
+	for (size_t i = 0; i < rdv_operation_count; i++) {
+		struct rdv_slice params[RDV_PATH_PARAMS];
+		size_t count;
+		const struct rdv_operation *op = &rdv_operations[i];
+		if (!match_path(op->path, path, params, &count))
+			continue;
+		*path_known = true;
+		bool head = strcmp(method, "HEAD") == 0 && strcmp(op->method, "GET") == 0;
+		if (strcmp(op->method, method) != 0 && !head) {
+			size_t used = strlen(allow);
+			snprintf(allow + used, 64 - used, "%s%s", used ? ", " : "", op->method);
+			continue;
+		}
+		for (size_t p = 0; p < count; p++)
+			x->params[p] = decode(params[p], false, &x->param_sizes[p]);
+		return op;
+	}
+	return NULL;
+}
+
+/* ---- query parameters ---- */
+
+struct query_reader {
+	struct rdv_exchange *x;
+	char bad[128];
+	const char *why;
+};
+
+static enum MHD_Result take_query(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size,
+				  const char *value, size_t value_size)
+{
+	struct query_reader *r = ctx;
+	struct rdv_exchange *x = r->x;
+	const char *const *known = x->op->query;
+	(void)kind;
+	while (known && *known && (strlen(*known) != key_size || memcmp(*known, key, key_size) != 0))
+		known++;
+	rdv_slice_to_text(rdv_slice(key, key_size), r->bad, sizeof r->bad);
+	if (!known || !*known) {
+		r->why = "unknown parameter";
+		return MHD_NO;
+	}
+	for (size_t i = 0; i < x->query_count; i++)
+		if (strcmp(x->query[i].name, *known) == 0)
+			r->why = "given twice";
+	struct rdv_query_param *p = &x->query[x->query_count];
+	if (r->why || x->query_count == RDV_QUERY_PARAMS)
+		return MHD_NO;
+	p->name = *known;
+	p->value = decode(rdv_slice(value, value ? value_size : 0), true, &p->size);
+	if (!p->value) {
+		r->why = "a broken %-escape";
+		return MHD_NO;
+	}
+	x->query_count++;
+	return MHD_YES;
+}
+
+static bool read_query(struct rdv_exchange *x)
+{
+	struct query_reader r = {.x = x};
+	MHD_get_connection_values_n(x->connection, MHD_GET_ARGUMENT_KIND, take_query, &r);
+	if (!r.why)
+		return true;
+	for (char *p = r.bad; *p; p++)
+		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
+			*p = '?';
+	json_t *errors = json_pack("[{s:s, s:s}]", "pointer", r.bad, "detail", r.why);
+	rdv_reply_problem(x, 400, errors, "query parameter '%s': %s", r.bad, r.why);
+	return false;
+}
+
+const char *rdv_exchange_query(const struct rdv_exchange *x, const char *name)
+{
+	for (size_t i = 0; i < x->query_count; i++)
+		if (strcmp(x->query[i].name, name) == 0)
+			return x->query[i].value;
+	return NULL;
+}
+
+struct rdv_slice rdv_exchange_query_bytes(const struct rdv_exchange *x, const char *name)
+{
+	for (size_t i = 0; i < x->query_count; i++)
+		if (strcmp(x->query[i].name, name) == 0)
+			return rdv_slice(x->query[i].value, x->query[i].size);
+	return rdv_slice(NULL, 0);
+}
+
+bool rdv_exchange_limit(struct rdv_exchange *x, size_t *out)
+{
+	const char *text = rdv_exchange_query(x, "limit");
+	int64_t limit = 50;
+	if (text && (rdv_integer_parse(rdv_slice_text(text), &limit) != REDRIVE_OK || limit < 1 || limit > 1000)) {
+		json_t *errors = json_pack("[{s:s, s:s}]", "pointer", "limit", "detail", "a number from 1 to 1000");
+		rdv_reply_problem(x, 400, errors, "limit must be a number from 1 to 1000");
+		return false;
+	}
+	*out = (size_t)limit;
+	return true;
+}
+
+/* ---- who may ---- */
+
+const char *rdv_exchange_header(const struct rdv_exchange *x, const char *name)
+{
+	return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+static bool check_origin(struct rdv_exchange *x)
+{
+	struct rdv_api *api = x->api;
+	const char *host = rdv_exchange_header(x, "Host"), *origin = rdv_exchange_header(x, "Origin");
+	const char *site = rdv_exchange_header(x, "Sec-Fetch-Site");
+	pthread_rwlock_rdlock(&api->access);
+	bool host_good = rdv_host_allowed(host, (const char *const *)api->hosts, api->host_count);
+	bool origin_good = !origin || rdv_origin_allowed(origin, (const char *const *)api->hosts, api->host_count);
+	pthread_rwlock_unlock(&api->access);
+	bool site_good = !site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0;
+	if (!host_good)
+		rdv_reply_problem(x, 403, NULL,
+				  "the Host of this request is neither a loopback name nor listed in security.hosts");
+	else if (!origin_good || !site_good)
+		rdv_reply_problem(x, 403, NULL, "requests from a foreign web page are refused");
+	return host_good && origin_good && site_good;
+}
+
+static bool copy_token(struct rdv_token *to, const struct rdv_token *from)
+{
+	*to = *from;
+	to->routes = from->route_count ? malloc(from->route_count * sizeof *from->routes) : NULL;
+	if (to->routes)
+		memcpy(to->routes, from->routes, from->route_count * sizeof *from->routes);
+	return to->routes || from->route_count == 0;
+}
+
+static bool check_token(struct rdv_exchange *x)
+{
+	struct rdv_api *api = x->api;
+	const char *header = rdv_exchange_header(x, "Authorization");
+	bool good = false;
+	pthread_rwlock_rdlock(&api->access);
+	if (!api->tokens_needed) {
+		snprintf(x->who.name, sizeof x->who.name, "local");
+		x->who.role = RDV_ROLE_ADMIN;
+		good = true;
+	} else if (header && strncasecmp(header, "Bearer ", 7) == 0) {
+		const char *text = header + 7 + strspn(header + 7, " ");
+		const struct rdv_token *token = rdv_tokens_find(&api->tokens, rdv_slice_text(text));
+		good = token && copy_token(&x->who, token);
+	}
+	pthread_rwlock_unlock(&api->access);
+	if (!good && x->op->role == RDV_ROLE_NONE)
+		return true;
+	if (!good)
+		rdv_reply_problem(x, 401, NULL,
+				  header ? "this token is not known"
+					 : "send a token: Authorization: Bearer TOKEN (redrive token add makes one)");
+	else if (x->who.role < x->op->role)
+		rdv_reply_problem(x, 403, NULL, "this needs the role %s; the token '%s' has %s",
+				  rdv_role_name(x->op->role), x->who.name, rdv_role_name(x->who.role));
+	return good && x->who.role >= x->op->role;
+}
+
+bool rdv_exchange_covers(const struct rdv_exchange *x, const char *route)
+{
+	return rdv_token_covers(&x->who, route);
+}
+
+/* ---- sizes ---- */
+
+static bool check_size(struct rdv_exchange *x)
+{
+	const char *type = rdv_exchange_header(x, "Content-Type"), *length = rdv_exchange_header(x, "Content-Length");
+	switch (x->op->body) {
+	case RDV_BODY_NONE:
+		x->body_max = 4096;
+		break;
+	case RDV_BODY_JSON:
+		x->body_max = 8 << 20;
+		break;
+	default:
+		x->body_max = type && strncasecmp(type, "application/x-ndjson", 20) == 0 ? x->api->batch_max
+											 : x->api->body_max;
+	}
+	rdv_buffer_init(&x->body, x->body_max + 1);
+	int64_t size = 0;
+	if (length && (rdv_integer_parse(rdv_slice_text(length), &size) != REDRIVE_OK || size < 0)) {
+		rdv_reply_problem(x, 400, NULL, "Content-Length is no number");
+		return false;
+	}
+	if ((uint64_t)size > x->body_max) {
+		x->body_too_large = true;
+		rdv_reply_problem(x, 413, NULL, "the body has %lld bytes; at most %llu are allowed", (long long)size,
+				  (unsigned long long)x->body_max);
+		return false;
+	}
+	return true;
+}
+
+static bool params_decoded(struct rdv_exchange *x)
+{
+	size_t wanted = 0;
+	for (const char *p = x->op->path; *p; p++)
+		wanted += *p == '{';
+	for (size_t i = 0; i < wanted; i++)
+		if (!x->params[i]) {
+			rdv_reply_problem(x, 400, NULL, "the path holds a broken %%-escape");
+			return false;
+		}
+	return true;
+}
+
+bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *path)
+{
+	bool known;
+	char allow[64];
+	if (!check_origin(x))
+		return false;
+	x->op = rdv_route_find(method, path, x, &known, allow);
+	if (!x->op) {
+		if (known)
+			rdv_reply_problem(x, 405, NULL, "%s is not possible here; possible: %s", method, allow);
+		else
+			rdv_reply_problem(x, 404, NULL,
+					  "there is nothing at this path; GET /openapi.json lists everything");
+		return false;
+	}
+	return check_token(x) && params_decoded(x) && read_query(x) && check_size(x);
+}
+
+/* ---- JSON bodies ---- */
+
+json_t *rdv_exchange_json(struct rdv_exchange *x, bool optional)
+{
+	if (x->body.size == 0 && optional)
+		return json_object();
+	json_error_t error;
+	json_t *value = json_loadb((const char *)x->body.data, x->body.size, JSON_REJECT_DUPLICATES, &error);
+	if (!value)
+		rdv_reply_problem(x, 400, NULL, "the body is not JSON: %s (line %d, column %d)", error.text, error.line,
+				  error.column);
+	else if (!json_is_object(value))
+		rdv_reply_problem(x, 422, NULL, "the body must be a JSON object");
+	else
+		return value;
+	json_decref(value);
+	return NULL;
+}
+
+bool rdv_exchange_members(struct rdv_exchange *x, const json_t *object, const char *const *known)
+{
+	const char *key;
+	json_t *value;
+	json_object_foreach((json_t *)object, key, value)
+	{
+		size_t count = 0;
+		bool found = false;
+		for (; known[count]; count++)
+			found = found || strcmp(known[count], key) == 0;
+		if (found)
+			continue;
+		const char *near = rdv_nearest(key, known, count);
+		char pointer[128];
+		snprintf(pointer, sizeof pointer, "/%.100s", key);
+		rdv_reply_field(x, pointer, "unknown member%s%s%s", near ? "; did you mean '" : "", near ? near : "",
+				near ? "'?" : "");
+		return false;
+	}
+	return true;
+}

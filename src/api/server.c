@@ -1,0 +1,300 @@
+/* server.c - libmicrohttpd's pool: requests become exchanges, exchanges run operations.
+ *
+ * The path and query reach us raw (no unescaping by the library), so that a key may hold %2F or %00. Bodies are bounded
+ * before they are kept; what comes beyond the limit is counted and thrown away, and the connection is closed. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "api.h"
+
+#define POOL_THREADS 2u
+#define IDLE_SECONDS 120u
+#define DISCARD_MAX (64u << 20)
+
+/* ---- one request ---- */
+
+static void free_exchange(struct rdv_exchange *x)
+{
+	if (!x)
+		return;
+	if (x->state_free)
+		x->state_free(x->state);
+	for (size_t i = 0; i < RDV_PATH_PARAMS; i++)
+		free(x->params[i]);
+	for (size_t i = 0; i < x->query_count; i++)
+		free(x->query[i].value);
+	free(x->who.routes);
+	rdv_buffer_done(&x->body);
+	free(x);
+}
+
+static struct rdv_exchange *new_exchange(struct rdv_api *api, struct MHD_Connection *connection)
+{
+	struct rdv_exchange *x = calloc(1, sizeof *x);
+	if (!x)
+		return NULL;
+	x->api = api;
+	x->engine = api->engine;
+	x->desk = api->desk;
+	x->connection = connection;
+	return x;
+}
+
+void rdv_exchange_suspend(struct rdv_exchange *x)
+{
+	x->suspended = true;
+	MHD_suspend_connection(x->connection);
+}
+
+void rdv_exchange_resume(struct rdv_exchange *x)
+{
+	MHD_resume_connection(x->connection);
+}
+
+static enum MHD_Result take_body(struct rdv_exchange *x, const char *data, size_t *size)
+{
+	x->body_seen += *size;
+	if (!x->answered && x->body_seen <= x->body_max)
+		rdv_buffer_append(&x->body, data, *size);
+	else
+		x->body_too_large = x->body_too_large || x->body_seen > x->body_max;
+	*size = 0;
+	return x->body_seen > DISCARD_MAX + x->body_max ? MHD_NO : MHD_YES;
+}
+
+static void run(struct rdv_exchange *x)
+{
+	x->suspended = false;
+	if (x->body_too_large)
+		rdv_reply_problem(x, 413, NULL, "the body is larger than the %llu bytes that are allowed",
+				  (unsigned long long)x->body_max);
+	else if (x->body.failed)
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+	else
+		x->op->run(x);
+}
+
+static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
+				  const char *version, const char *upload, size_t *upload_size, void **request)
+{
+	struct rdv_api *api = ctx;
+	struct rdv_exchange *x = *request;
+	(void)version;
+	if (!x) {
+		x = new_exchange(api, connection);
+		if (!x)
+			return MHD_NO;
+		*request = x;
+		rdv_connection_used(api, connection, 1);
+		if (rdv_exchange_check(x, method, url))
+			return MHD_YES; /* the body follows */
+		return x->answered ? MHD_YES : MHD_NO;
+	}
+	if (*upload_size)
+		return take_body(x, upload, upload_size);
+	if (x->answered)
+		return MHD_YES;
+	run(x);
+	return x->answered || x->suspended ? MHD_YES : MHD_NO;
+}
+
+static void on_completed(void *ctx, struct MHD_Connection *connection, void **request,
+			 enum MHD_RequestTerminationCode code)
+{
+	(void)code;
+	if (*request)
+		rdv_connection_used(ctx, connection, -1);
+	free_exchange(*request);
+	*request = NULL;
+}
+
+static void on_connection(void *ctx, struct MHD_Connection *connection, void **socket_context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		rdv_connection_opened(ctx, connection, socket_context);
+	else
+		rdv_connection_closed(ctx, socket_context);
+}
+
+static size_t keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
+{
+	(void)ctx;
+	(void)connection;
+	return strlen(text);
+}
+
+/* ---- tokens and hosts ---- */
+
+static void free_hosts(char **hosts, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		free(hosts[i]);
+	free(hosts);
+}
+
+static enum redrive_status load_access(struct rdv_api *api, const struct rdv_api_options *o, struct rdv_error *error)
+{
+	struct rdv_tokens tokens = {0};
+	char **hosts = calloc(o->host_count + 1, sizeof *hosts);
+	enum redrive_status status = hosts ? REDRIVE_OK : rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	for (size_t i = 0; status == REDRIVE_OK && i < o->host_count; i++)
+		if (!(hosts[i] = strdup(o->hosts[i])))
+			status = rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	if (status == REDRIVE_OK && o->tokens_file)
+		status = rdv_tokens_load(o->tokens_file, &tokens, error);
+	if (status != REDRIVE_OK) {
+		free_hosts(hosts, hosts ? o->host_count : 0);
+		return status;
+	}
+	pthread_rwlock_wrlock(&api->access);
+	rdv_tokens_done(&api->tokens);
+	free_hosts(api->hosts, api->host_count);
+	api->tokens = tokens;
+	api->tokens_needed = o->tokens_file != NULL;
+	api->hosts = hosts;
+	api->host_count = o->host_count;
+	pthread_rwlock_unlock(&api->access);
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_api_reload(struct rdv_api *api, const struct rdv_api_options *options, struct rdv_error *error)
+{
+	return load_access(api, options, error);
+}
+
+static enum redrive_status read_pem(const char *file, char **out, struct rdv_error *error)
+{
+	if (!file)
+		return REDRIVE_OK;
+	FILE *f = fopen(file, "re");
+	if (!f)
+		return rdv_error_errno(error, errno, "'%s'", file);
+	*out = calloc(1, 1 << 20);
+	size_t n = *out ? fread(*out, 1, (1 << 20) - 1, f) : 0;
+	fclose(f);
+	return n ? REDRIVE_OK : rdv_error_set(error, REDRIVE_REFUSED, "'%s' is empty", file);
+}
+
+/* ---- start and stop ---- */
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static bool make_address(const struct rdv_api_options *o, union address *a)
+{
+	memset(a, 0, sizeof *a);
+	if (inet_pton(AF_INET, o->host, &a->v4.sin_addr) == 1) {
+		a->v4.sin_family = AF_INET;
+		a->v4.sin_port = htons(o->port);
+		return true;
+	}
+	a->v6.sin6_family = AF_INET6;
+	a->v6.sin6_port = htons(o->port);
+	return inet_pton(AF_INET6, o->host, &a->v6.sin6_addr) == 1;
+}
+
+static enum redrive_status start_daemon(struct rdv_api *api, const struct rdv_api_options *o, struct rdv_error *error)
+{
+	union address address;
+	if (!make_address(o, &address))
+		return rdv_error_set(error, REDRIVE_REFUSED, "'%s' is no address to listen at", o->host);
+	unsigned flags = MHD_USE_EPOLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+	if (address.any.sa_family == AF_INET6)
+		flags |= MHD_USE_IPv6;
+	if (api->cert)
+		flags |= MHD_USE_TLS;
+	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, api->cert},
+				       {MHD_OPTION_HTTPS_MEM_KEY, 0, api->key},
+				       {MHD_OPTION_END, 0, NULL}};
+	struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
+	/* MHD's limit lies above ours, so that there is always room to accept one more before the longest idle one
+	 * goes. */
+	api->daemon = MHD_start_daemon(
+		flags, o->port, NULL, NULL, on_request, api, MHD_OPTION_SOCK_ADDR, &address.any,
+		MHD_OPTION_THREAD_POOL_SIZE, POOL_THREADS, MHD_OPTION_CONNECTION_LIMIT,
+		(api->connections_max + 64) * POOL_THREADS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(api->headers_max + 32768), MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_UNESCAPE_CALLBACK,
+		keep_escapes, NULL, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_ARRAY, api->cert ? tls : plain,
+		MHD_OPTION_END);
+	if (!api->daemon)
+		return rdv_error_set(error, REDRIVE_IO, "cannot listen at %s port %u: %s", o->host, o->port,
+				     errno ? strerror(errno) : "the certificate or key was not accepted");
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(api->daemon, MHD_DAEMON_INFO_BIND_PORT);
+	api->port = info ? info->port : o->port;
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out, struct rdv_error *error)
+{
+	struct rdv_api *api = calloc(1, sizeof *api);
+	if (!api)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&api->tick, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	pthread_mutex_init(&api->mutex, NULL);
+	pthread_rwlock_init(&api->access, NULL);
+	api->engine = options->engine;
+	api->desk = options->desk;
+	api->body_max = options->body_max;
+	api->headers_max = options->headers_max;
+	api->batch_max = options->batch_max;
+	api->hot_ms = options->hot_ms;
+	api->connections_max = options->connections ? options->connections : 4096;
+	enum redrive_status status = load_access(api, options, error);
+	if (status == REDRIVE_OK)
+		status = read_pem(options->cert_file, &api->cert, error);
+	if (status == REDRIVE_OK)
+		status = read_pem(options->key_file, &api->key, error);
+	bool timer = false;
+	if (status == REDRIVE_OK) {
+		status = rdv_sleep_start(api);
+		timer = status == REDRIVE_OK;
+	}
+	errno = 0;
+	if (status == REDRIVE_OK)
+		status = start_daemon(api, options, error);
+	if (status == REDRIVE_OK) {
+		*out = api;
+		return REDRIVE_OK;
+	}
+	if (timer)
+		rdv_sleep_stop(api);
+	api->stopping = true;
+	rdv_api_stop(api);
+	return status;
+}
+
+uint16_t rdv_api_port(const struct rdv_api *api)
+{
+	return api->port;
+}
+
+void rdv_api_stop(struct rdv_api *api)
+{
+	if (!api)
+		return;
+	if (!api->stopping)
+		rdv_sleep_stop(api);
+	if (api->daemon)
+		MHD_stop_daemon(api->daemon);
+	rdv_tokens_done(&api->tokens);
+	free_hosts(api->hosts, api->host_count);
+	pthread_rwlock_destroy(&api->access);
+	pthread_mutex_destroy(&api->mutex);
+	pthread_cond_destroy(&api->tick);
+	if (api->key)
+		explicit_bzero(api->key, strlen(api->key));
+	free(api->key);
+	free(api->cert);
+	free(api);
+}
