@@ -55,10 +55,13 @@ struct rdv_engine_options {
 	void *ended_ctx;
 };
 
-/* Opens the log, recovers, opens the desk in <dir>/letters and <dir>/control.db. No thread runs yet. */
+/* Reads who is in the log (so BUSY, CORRUPT, VERSION are said here), but leaves recovery to start. No thread runs yet. */
 enum redrive_status rdv_engine_open(const struct rdv_engine_options *options, struct rdv_engine **out, struct rdv_error *error) RDV_MUST_CHECK;
 /* Before start. */
 enum redrive_status rdv_engine_add_route(struct rdv_engine *e, const struct rdv_route_options *route, struct rdv_error *error) RDV_MUST_CHECK;
+/* A route's handler, before start only (for a later verdict of a callback); NULL: no such route. */
+struct rdv_handler *rdv_engine_handler(struct rdv_engine *e, const char *route);
+/* Recovers into the routes' lanes, opens the desk in <dir>/letters and <dir>/control.db, starts the threads. */
 enum redrive_status rdv_engine_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* All or nothing: the whole new set of routes. REFUSED names what cannot change at run time (source, order, handler kind). Any thread. */
 enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count, struct rdv_error *error) RDV_MUST_CHECK;
@@ -79,7 +82,7 @@ enum redrive_status rdv_engine_call(struct rdv_engine *e, void (*fn)(struct rdv_
 /* Can take traffic? false: *why is set (static text). */
 bool rdv_engine_ready(struct rdv_engine *e, const char **why);
 const struct rdv_engine_options *rdv_engine_limits(const struct rdv_engine *e);
-struct rdv_desk *rdv_engine_desk(struct rdv_engine *e);
+struct rdv_desk *rdv_engine_desk(struct rdv_engine *e); /* NULL before start */
 struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e);
 
 /* ---- questions and commands: any thread; each is one rdv_engine_call ---- */

@@ -95,7 +95,7 @@ static enum redrive_status measure(struct publishing *p, struct rdv_error *error
 		if (item->body.headers.size)
 			item->body.headers.data = p->headers.data + item->headers_at;
 		size = rdv_body_size(&item->body);
-		if (size > UINT32_MAX || p->bytes + size > SIZE_MAX / 2)
+		if (size > rdv_log_max_payload(p->topic->set->log))
 			return rdv_error_set(error, REDRIVE_TOO_LARGE, "message %zu: %zu bytes", i + 1, size);
 		item->size = (uint32_t)size;
 		p->bytes += size;
@@ -224,20 +224,16 @@ static void put_seen(struct publishing *p, size_t from)
 }
 
 /* Offsets and frames: nothing can fail any more. */
-static size_t put_all(struct publishing *p)
+static void put_all(struct publishing *p)
 {
-	size_t put = 0;
-
 	for (size_t i = 0; i < p->count; i++) {
 		if (p->ids && (p->items[i].body.flags & RDV_BODY_HAS_ID) && !p->items[i].known)
 			continue; /* a repeat */
 		put_body(p, i);
-		put++;
 	}
 	for (size_t i = 0; p->ids && i < p->count; i++)
 		if (p->items[i].known && p->items[i].known->segment == RDV_ID_NEW)
 			put_seen(p, i);
-	return put;
 }
 
 /* A repeat inside the batch was marked before the first had its offset. */
@@ -261,10 +257,9 @@ static enum redrive_status append(struct publishing *p, uint64_t *ticket, struct
 {
 	struct rdv_topics *set = p->topic->set;
 	enum redrive_status status = admit(p, error);
-	size_t put = 0;
 
 	if (status != REDRIVE_OK) {
-		rdv_log_end(set->log, true, ticket);
+		rdv_log_cancel(set->log);
 		return status;
 	}
 	if (!p->ids) {
@@ -275,14 +270,14 @@ static enum redrive_status append(struct publishing *p, uint64_t *ticket, struct
 	pthread_mutex_lock(&set->mutex);
 	status = take_ids(p);
 	if (status == REDRIVE_OK) {
-		put = put_all(p);
+		put_all(p);
 		copy_positions(p);
 	}
-	rdv_log_end(set->log, true, ticket);
-	if (put)
-		set->last_ticket = *ticket;
+	if (status == REDRIVE_OK)
+		rdv_log_end(set->log, true,
+			    ticket); /* only repeats: the ticket of what was appended last, thus behind the first */
 	else
-		*ticket = set->last_ticket;
+		rdv_log_cancel(set->log);
 	pthread_mutex_unlock(&set->mutex);
 	return status;
 }

@@ -25,7 +25,6 @@ struct rdv_topics {
 	struct rdv_topic **items; /* owns; under mutex */
 	size_t count;
 	uint32_t next_stream;
-	uint64_t last_ticket; /* of the last publishing that recorded an id; under mutex */
 	struct rdv_ids ids;   /* under mutex */
 	pthread_mutex_t mutex;
 };

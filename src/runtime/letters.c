@@ -1,0 +1,450 @@
+/* letters.c - a dying message becomes a letter.
+ *
+ *	LETTER → reader thread: STATE and BODY read, envelope built, put to the desk → desk: segment synced → core:
+ *lane_lettered
+ *
+ * Everything that may be slow (reading, parsing for metadata, the digest) is done in a reader's thread. The job is
+ *owned by the core; the desk's answer may come before the job itself comes back, so it ends when both are there. A desk
+ *that is full or failed gets the letter again a second later; until then the lane keeps the message as dying. A body
+ *that cannot be read makes a letter without body, reason damaged. Putting is idempotent by letter id, so repeating
+ *after a crash is safe. */
+#include "room.h"
+#include "../base/text.h"
+#include <sodium.h>
+#include <stdlib.h>
+
+#define AGAIN_MS 1000
+
+struct rdv_letter_job {
+	struct rdv_job job; /* first; reads: 0 body, 1 state */
+	struct rdv_letter_job *answer_next;
+	struct rdv_engine *engine;
+	struct rdv_strand *strand;
+	struct rdv_route_info *info; /* shares */
+	enum rdv_reason reason;
+	uint32_t partition, generation;
+	uint64_t seq, request, cause_seq;
+	struct rdv_buffer state; /* owns: STATE payload when the lane gave it */
+	char topic[201], plan[64];
+	uint8_t original[16]; /* replayed letter */
+	struct rdv_place body_place, state_place;
+	enum redrive_status put, answer;
+	bool returned, answered;
+};
+
+/* ---- in a reader's thread ---- */
+
+struct making {
+	struct rdv_letter_job *l;
+	struct rdv_envelope *e;
+	struct rdv_message_state *state;
+	struct rdv_body body;
+	struct rdv_letter old; /* the replayed letter */
+	struct rdv_block *old_body;
+	struct rdv_buffer texts[4 + RDV_INDEX_MAX], terms, key;
+	char id[RDV_MESSAGE_ID_SIZE];
+	char cluster[33], cause[27];
+};
+
+static void set_cluster(struct making *m)
+{
+	struct rdv_hash128 id = m->l->engine->id;
+
+	snprintf(m->cluster, sizeof m->cluster, "%016llx%016llx", (unsigned long long)id.hi, (unsigned long long)id.lo);
+	m->e->cluster = rdv_slice_text(m->cluster);
+}
+
+/* The id of the letter that a follower followed. */
+static void set_cause(struct making *m)
+{
+	struct rdv_envelope head = {
+		.cluster = m->e->cluster,
+		.topic = m->e->topic,
+		.route = m->e->route,
+		.partition = m->e->partition,
+		.offset = m->l->cause_seq,
+	};
+	uint8_t id[16];
+
+	if (m->l->cause_seq == UINT64_MAX)
+		return;
+	rdv_envelope_id(&head, id);
+	rdv_base32_128(id, m->cause);
+	m->e->cause = rdv_slice_text(m->cause);
+}
+
+static void set_metadata(struct making *m)
+{
+	const struct rdv_route_info *info = m->l->info;
+	struct rdv_slice *to[4] = {&m->e->tenant, &m->e->schema_version, &m->e->consumer_version, &m->e->trace_id};
+	struct rdv_header terms[RDV_INDEX_MAX];
+	size_t count = 0;
+
+	for (int i = 0; i < 4; i++) {
+		struct rdv_slice value = rdv_extract(info->metadata[i], &m->body, &m->texts[i]);
+
+		if (value.size)
+			*to[i] = value;
+	}
+	for (size_t i = 0; i < info->index_count; i++) {
+		struct rdv_slice value = rdv_extract(info->index[i], &m->body, &m->texts[4 + i]);
+
+		if (value.size)
+			terms[count++] = (struct rdv_header){rdv_slice_text(info->index[i]), value};
+	}
+	if (count) {
+		rdv_headers_encode(&m->terms, terms, count);
+		m->e->index_terms = rdv_buffer_as_slice(&m->terms);
+	}
+}
+
+static void set_idempotency_key(struct making *m)
+{
+	struct rdv_call call = {.topic = m->l->topic, .partition = m->l->partition, .offset = m->l->seq};
+	struct rdv_slice key;
+
+	if (m->l->info->dedupe.by != RDV_DEDUPE_OFF &&
+	    rdv_dedupe_key(&m->l->info->dedupe, &call, &m->body, &m->key, &key))
+		call.idempotency_key = key;
+	m->e->idempotency_key = rdv_call_idempotency_key(&call, &m->body, rdv_call_message_id(&call, m->id));
+}
+
+/* The message's record, or what the replayed letter keeps of it. */
+static void find_body(struct making *m)
+{
+	struct rdv_letter_job *l = m->l;
+	struct rdv_read *read = &l->job.reads[0];
+	char id[27];
+
+	if (l->request) {
+		rdv_base32_128(l->original, id);
+		if (rdv_desk_get(l->engine->desk, id, &m->old) == REDRIVE_OK) {
+			const struct rdv_envelope *o = &m->old.envelope;
+
+			(void)!rdv_desk_body(l->engine->desk, id, &m->old_body);
+			m->body = (struct rdv_body){.flags = (uint8_t)((o->null_key ? RDV_BODY_NULL_KEY : 0) |
+								       (o->tombstone ? RDV_BODY_TOMBSTONE : 0) |
+								       (o->publish_id.size ? RDV_BODY_HAS_ID : 0)),
+						    .produced_at = o->produced_at,
+						    .publish_id = o->publish_id,
+						    .key = o->key,
+						    .content_type = o->content_type,
+						    .traceparent = o->traceparent,
+						    .headers = o->headers,
+						    .body = rdv_block_slice(m->old_body)};
+		}
+		return;
+	}
+	if (read->status != REDRIVE_OK || rdv_body_decode(rdv_block_slice(read->block), &m->body) != REDRIVE_OK) {
+		m->body = (struct rdv_body){.flags = RDV_BODY_NULL_KEY};
+		l->reason = RDV_REASON_DAMAGED;
+	}
+}
+
+static void find_state(struct making *m)
+{
+	struct rdv_letter_job *l = m->l;
+	struct rdv_slice bytes = l->state.size ? rdv_buffer_as_slice(&l->state) : rdv_slice(NULL, 0);
+
+	if (!bytes.size && l->job.reads[1].length && l->job.reads[1].status == REDRIVE_OK)
+		bytes = rdv_block_slice(l->job.reads[1].block);
+	if (!bytes.size || rdv_state_decode(bytes, m->state) != REDRIVE_OK)
+		*m->state = (struct rdv_message_state){.cause_seq = UINT64_MAX};
+}
+
+static void fill(struct making *m)
+{
+	struct rdv_letter_job *l = m->l;
+	struct rdv_envelope *e = m->e;
+
+	rdv_envelope_from(e, m->state, &m->body);
+	set_cluster(m);
+	e->topic = rdv_slice_text(l->topic);
+	e->route = rdv_slice_text(l->info->name);
+	e->partition = l->partition;
+	e->offset = l->seq;
+	e->reason = l->reason;
+	e->generation = l->request ? l->generation + 1 : l->generation;
+	e->replay = l->request ? rdv_slice_text(l->plan) : e->replay;
+	e->dead_at = rdv_wall_now();
+	e->body_size = m->body.body.size;
+	crypto_hash_sha256(e->body_sha256, m->body.body.data, m->body.body.size);
+	set_cause(m);
+	set_metadata(m);
+	set_idempotency_key(m);
+}
+
+static void stored(void *ctx, uint64_t cookie, enum redrive_status status);
+
+static enum redrive_status hand_in(struct making *m)
+{
+	struct rdv_buffer bytes;
+	struct rdv_block *envelope, *body = NULL;
+
+	rdv_buffer_init(&bytes, 0);
+	rdv_envelope_encode(m->e, &bytes);
+	envelope = bytes.failed ? NULL : rdv_block_copy(rdv_buffer_as_slice(&bytes));
+	rdv_buffer_done(&bytes);
+	if (m->l->reason != RDV_REASON_DAMAGED)
+		body = rdv_block_copy(m->body.body);
+	if (!envelope || (!body && m->l->reason != RDV_REASON_DAMAGED)) {
+		rdv_block_unref(envelope);
+		rdv_block_unref(body);
+		return REDRIVE_NO_MEMORY;
+	}
+	return rdv_desk_put(m->l->engine->desk, envelope, body, stored, m->l->engine, (uint64_t)(uintptr_t)m->l);
+}
+
+static void make(struct rdv_job *job)
+{
+	struct making *m = calloc(1, sizeof *m);
+	struct rdv_letter_job *l = (struct rdv_letter_job *)job;
+
+	l->put = REDRIVE_NO_MEMORY;
+	if (!m)
+		return;
+	m->l = l;
+	m->e = calloc(1, sizeof *m->e);
+	m->state = calloc(1, sizeof *m->state);
+	if (m->e && m->state) {
+		find_body(m);
+		find_state(m);
+		fill(m);
+		l->put = hand_in(m);
+	}
+	for (int i = 0; i < 4 + RDV_INDEX_MAX; i++)
+		rdv_buffer_done(&m->texts[i]);
+	rdv_buffer_done(&m->terms);
+	rdv_buffer_done(&m->key);
+	if (m->old.bytes)
+		rdv_letter_done(&m->old);
+	rdv_block_unref(m->old_body);
+	free(m->e);
+	free(m->state);
+	free(m);
+}
+
+void rdv_letter_fetch(struct rdv_job *job)
+{
+	struct rdv_flight *f = job->owner;
+	struct rdv_desk *desk = f->info->engine->desk;
+	struct rdv_letter letter;
+	struct rdv_block *body = NULL, *payload = NULL;
+
+	f->damaged = true;
+	if (rdv_desk_get(desk, f->letter_id, &letter) != REDRIVE_OK)
+		return;
+	if (rdv_desk_body(desk, f->letter_id, &body) == REDRIVE_OK) {
+		const struct rdv_envelope *e = &letter.envelope;
+		struct rdv_body m = {
+			.flags = (uint8_t)((e->null_key ? RDV_BODY_NULL_KEY : 0) |
+					   (e->tombstone ? RDV_BODY_TOMBSTONE : 0) |
+					   (e->publish_id.size ? RDV_BODY_HAS_ID : 0)),
+			.produced_at = e->produced_at,
+			.publish_id = e->publish_id,
+			.key = e->key,
+			.content_type = e->content_type,
+			.traceparent = e->traceparent,
+			.headers = e->headers,
+			.body = rdv_block_slice(body),
+		};
+
+		payload = rdv_block_new(rdv_body_size(&m));
+		if (payload) {
+			rdv_body_encode(&m, payload->data);
+			f->call.hold = payload;
+			f->call.payload = rdv_block_slice(payload);
+			f->damaged = false;
+		}
+	}
+	rdv_block_unref(body);
+	rdv_letter_done(&letter);
+}
+
+/* ---- in the core thread ---- */
+
+static void free_letter(struct rdv_engine *e, struct rdv_letter_job *l)
+{
+	e->letters_open--;
+	for (int i = 0; i < 2; i++)
+		rdv_block_unref(l->job.reads[i].block);
+	rdv_buffer_done(&l->state);
+	rdv_route_info_unref(l->info);
+	free(l);
+}
+
+static void retry_later(struct rdv_engine *e, struct rdv_letter_job *l)
+{
+	for (int i = 0; i < 2; i++) {
+		rdv_block_unref(l->job.reads[i].block);
+		l->job.reads[i].block = NULL;
+	}
+	l->job.next = NULL;
+	*e->retry.end = &l->job;
+	e->retry.end = &l->job.next;
+	if (!e->retry.again_ms)
+		e->retry.again_ms = e->now.mono.ms + AGAIN_MS;
+}
+
+static void finish(struct rdv_engine *e, struct rdv_letter_job *l, enum redrive_status status)
+{
+	if (status == REDRIVE_OK && l->strand->lane && !e->failed) {
+		rdv_strand_touch(e, l->strand);
+		rdv_lane_lettered(l->strand->lane, e->now, l->seq, l->request, e->effects);
+		if (l->strand->route) {
+			rdv_dispatcher_touch(l->strand->route->unit->dispatcher, l->strand->lane);
+			l->strand->route->unit->wake.ms = 0;
+		}
+	}
+	if (status == REDRIVE_OK || status == REDRIVE_CLOSED || e->failed || e->stopping)
+		free_letter(e, l); /* else the lane resumes it at the next start */
+	else
+		retry_later(e, l);
+}
+
+static void came_back(struct rdv_engine *e, struct rdv_job *job)
+{
+	struct rdv_letter_job *l = (struct rdv_letter_job *)job;
+
+	e->reads_open--;
+	if (l->put != REDRIVE_OK) {
+		if (l->put != REDRIVE_FULL)
+			rdv_engine_say(e, 1, "a letter of route '%s' could not be stored: %s; it is tried again",
+				       l->info->name, redrive_status_text(l->put));
+		finish(e, l, l->put);
+		return;
+	}
+	l->returned = true;
+	if (l->answered)
+		finish(e, l, l->answer);
+}
+
+static void stored(void *ctx, uint64_t cookie, enum redrive_status status)
+{
+	struct rdv_engine *e = ctx;
+	struct rdv_letter_job *l = (struct rdv_letter_job *)(uintptr_t)cookie;
+	bool first;
+
+	pthread_mutex_lock(&e->inbox);
+	l->answer = status;
+	l->answer_next = e->letters;
+	first = !e->letters;
+	e->letters = l;
+	pthread_mutex_unlock(&e->inbox);
+	if (first)
+		rdv_engine_wake(e);
+}
+
+void rdv_letter_answers(struct rdv_engine *e)
+{
+	struct rdv_letter_job *list;
+
+	pthread_mutex_lock(&e->inbox);
+	list = e->letters;
+	e->letters = NULL;
+	pthread_mutex_unlock(&e->inbox);
+	while (list) {
+		struct rdv_letter_job *next = list->answer_next;
+
+		list->answered = true;
+		if (list->returned)
+			finish(e, list, list->answer);
+		list = next;
+	}
+}
+
+/* After all threads have ended: what still waits is resumed by the lanes at the next start. */
+void rdv_letters_drop(struct rdv_engine *e)
+{
+	e->stopping = true;
+	rdv_letter_answers(e);
+	while (e->retry.first) {
+		struct rdv_letter_job *l = (struct rdv_letter_job *)e->retry.first;
+
+		e->retry.first = l->job.next;
+		free_letter(e, l);
+	}
+}
+
+static void start_letter(struct rdv_engine *e, struct rdv_letter_job *l)
+{
+	l->returned = l->answered = false;
+	if (!l->request)
+		l->job.reads[0] = (struct rdv_read){.position = {l->body_place.segment, l->body_place.offset},
+						    .length = l->body_place.length};
+	if (!l->state.size && l->state_place.segment)
+		l->job.reads[1] = (struct rdv_read){.position = {l->state_place.segment, l->state_place.offset},
+						    .length = l->state_place.length};
+	l->job.work = make;
+	l->job.done = came_back;
+	rdv_job_queue(e, &l->job, true);
+}
+
+void rdv_letter_retry_due(struct rdv_engine *e)
+{
+	struct rdv_job *list = e->retry.first;
+
+	if (!list || e->now.mono.ms < e->retry.again_ms || e->stopping)
+		return;
+	e->retry = (struct rdv_letter_retry){0};
+	e->retry.end = &e->retry.first;
+	while (list) {
+		struct rdv_letter_job *l = (struct rdv_letter_job *)list;
+		struct rdv_where where;
+
+		list = list->next;
+		if (!l->request && l->strand->lane &&
+		    rdv_lane_where(l->strand->lane, e->now, l->seq, &where) == REDRIVE_OK && where.body.segment)
+			l->body_place = where.body,
+			l->state_place = where.state_place; /* trimming may have moved them */
+		start_letter(e, l);
+	}
+}
+
+void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect)
+{
+	const struct rdv_effects *list = e->effects == &e->lists[0] ? &e->lists[1] : &e->lists[0];
+	struct rdv_strand *s = rdv_strand_of(e, effect->lane);
+	struct rdv_letter_job *l = calloc(1, sizeof *l);
+	struct rdv_request request;
+
+	if (!l) {
+		rdv_engine_fail(e, "out of memory");
+		return;
+	}
+	e->letters_open++;
+	l->engine = e;
+	l->strand = s;
+	l->info = rdv_route_info_ref(s->route ? s->route->info : e->orphan_info);
+	l->reason = effect->letter.reason;
+	l->partition = s->feed->partition;
+	l->seq = effect->seq;
+	l->generation = effect->letter.generation;
+	l->request = effect->letter.request;
+	l->cause_seq = effect->letter.cause_seq;
+	l->body_place = effect->letter.body;
+	l->state_place = effect->letter.state;
+	rdv_slice_to_text(rdv_slice_text(rdv_topic_name(s->feed->topic)), l->topic, sizeof l->topic);
+	rdv_buffer_init(&l->state, 0);
+	if (effect->letter.size)
+		rdv_buffer_slice(&l->state, rdv_effects_bytes(list, effect->letter.at, effect->letter.size));
+	if (l->request && rdv_lane_request(effect->lane, l->request, &request)) {
+		memcpy(l->original, request.letter, sizeof l->original);
+		l->generation = request.generation;
+		rdv_slice_to_text(request.plan_name, l->plan, sizeof l->plan);
+	}
+	if (s->route && l->reason < RDV_REASON_COUNT)
+		s->route->metrics.dead_by_reason[l->reason]++;
+	start_letter(e, l);
+}
+
+void rdv_outcome_report(struct rdv_engine *e, const struct rdv_effect *effect)
+{
+	struct rdv_strand *s = rdv_strand_of(e, effect->lane);
+	struct rdv_request request;
+
+	if (!rdv_lane_request(effect->lane, effect->outcome.request, &request))
+		return;
+	rdv_desk_outcome(e->desk, request.plan, request.letter, effect->outcome.outcome, effect->outcome.attempts,
+			 s->name, rdv_topic_name(s->feed->topic), s->feed->partition, effect->outcome.request);
+}

@@ -1,0 +1,393 @@
+/* questions.c - what people and programs ask about routes and messages, and what they tell a route to do.
+ *
+ * Each is one command on the core thread and does bounded work there; files are read by the asker's own thread
+ * afterwards. What changes something returns when it is durable. */
+#include "room.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- routes ---- */
+
+struct route_question {
+	const char *name;
+	struct rdv_route_status *items;
+	size_t count, capacity;
+	enum redrive_status status;
+};
+
+static struct rdv_route_status *add_status(struct route_question *q, const char *name, const char *topic)
+{
+	struct rdv_route_status *s;
+
+	if (q->count == q->capacity) {
+		size_t capacity = q->capacity ? 2 * q->capacity : 16;
+		struct rdv_route_status *grown = realloc(q->items, capacity * sizeof *grown);
+
+		if (!grown) {
+			q->status = REDRIVE_NO_MEMORY;
+			return NULL;
+		}
+		q->items = grown;
+		q->capacity = capacity;
+	}
+	s = &q->items[q->count++];
+	memset(s, 0, sizeof *s);
+	snprintf(s->name, sizeof s->name, "%s", name);
+	snprintf(s->topic, sizeof s->topic, "%s", topic);
+	return s;
+}
+
+static void add_strand(struct rdv_engine *e, struct rdv_route_status *s, const struct rdv_strand *strand)
+{
+	int64_t oldest, overdue;
+
+	rdv_account_add(&s->account, rdv_lane_account(strand->lane));
+	s->held_back += rdv_lane_held_back(strand->lane);
+	oldest = rdv_lane_oldest_ms(strand->lane, e->now);
+	overdue = rdv_lane_overdue_ms(strand->lane, e->now);
+	if (oldest > s->oldest_unfinished_ms)
+		s->oldest_unfinished_ms = oldest;
+	if (overdue > s->overdue_ms)
+		s->overdue_ms = overdue;
+}
+
+static const char *state_of(struct rdv_engine *e, bool paused)
+{
+	if (e->failed)
+		return "failed";
+	if (e->stopping)
+		return "stopped";
+	return paused ? "paused" : "running";
+}
+
+static void describe_route(struct rdv_engine *e, struct route_question *q, const struct rdv_route *r)
+{
+	struct rdv_route_status *s = add_status(q, r->info->name, r->info->topic);
+	bool paused = false;
+
+	if (!s)
+		return;
+	snprintf(s->target, sizeof s->target, "%s", r->unit->name);
+	s->partitions = r->options.partitions;
+	s->handler = r->options.handler;
+	s->breaker_on = r->options.target_policy.breaker.on;
+	s->budget_on = r->options.target_policy.budget.on;
+	s->storm_held = rdv_target_storm_held(r->unit->target, r->unit_route);
+	s->sla_ms = r->options.sla_ms;
+	s->importance_high = r->options.importance_high;
+	rdv_target_status(r->unit->target, e->now, &s->target_status);
+	for (const struct rdv_strand *strand = e->strands; strand; strand = strand->next) {
+		if (strand->route != r || !strand->lane)
+			continue;
+		add_strand(e, s, strand);
+		paused = paused || rdv_lane_paused(strand->lane);
+	}
+	s->state = state_of(e, paused);
+	if (e->failed)
+		snprintf(s->detail, sizeof s->detail, "nothing can be recorded: the journal has failed");
+}
+
+/* Lanes without a route, together by the name they had. */
+static void describe_orphans(struct rdv_engine *e, struct route_question *q)
+{
+	size_t first = q->count;
+
+	for (const struct rdv_strand *strand = e->strands; strand; strand = strand->next) {
+		const char *topic = rdv_topic_name(strand->feed->topic);
+		struct rdv_route_status *s = NULL;
+
+		if ((strand->route && !strand->route->gone) || !strand->lane ||
+		    (q->name && strcmp(strand->name, q->name) != 0))
+			continue;
+		for (size_t i = first; i < q->count && !s; i++)
+			if (strcmp(q->items[i].name, strand->name) == 0 && strcmp(q->items[i].topic, topic) == 0)
+				s = &q->items[i];
+		s = s ? s : add_status(q, strand->name, topic);
+		if (!s)
+			return;
+		s->state = "orphan";
+		s->partitions = rdv_topic_partitions(strand->feed->topic);
+		add_strand(e, s, strand);
+	}
+}
+
+static void do_routes(struct rdv_engine *e, void *ctx)
+{
+	struct route_question *q = ctx;
+
+	for (const struct rdv_route *r = e->routes; r; r = r->next)
+		if (!q->name || strcmp(q->name, r->info->name) == 0)
+			describe_route(e, q, r);
+	describe_orphans(e, q);
+	if (q->name && !q->count)
+		q->status = REDRIVE_NOT_FOUND;
+}
+
+enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, struct rdv_route_status **out,
+				      size_t *count)
+{
+	struct route_question q = {.name = name};
+	enum redrive_status status = rdv_engine_call(e, do_routes, &q);
+
+	status = status == REDRIVE_OK ? q.status : status;
+	if (status != REDRIVE_OK) {
+		free(q.items);
+		return status;
+	}
+	*out = q.items;
+	*count = q.count;
+	return REDRIVE_OK;
+}
+
+/* ---- commands to a route ---- */
+
+struct order {
+	const char *route, *other;
+	struct rdv_slice key;
+	bool paused;
+	uint64_t ticket;
+	enum redrive_status status;
+	struct rdv_error *error;
+};
+
+static void settle(struct rdv_engine *e, struct order *o)
+{
+	rdv_effects_run(e);
+	o->ticket = e->last_ticket;
+	if (e->failed)
+		o->status = REDRIVE_FAILED;
+}
+
+static void nudge(struct rdv_engine *e, struct rdv_strand *s)
+{
+	rdv_strand_touch(e, s);
+	if (s->route) {
+		rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
+		s->route->unit->wake.ms = 0;
+	}
+}
+
+static void do_pause(struct rdv_engine *e, void *ctx)
+{
+	struct order *o = ctx;
+	struct rdv_route *r = rdv_route_find(e, o->route);
+
+	if (!r) {
+		o->status = REDRIVE_NOT_FOUND;
+		return;
+	}
+	if (!o->paused)
+		rdv_target_storm_resume(r->unit->target, r->unit_route, e->now);
+	for (struct rdv_strand *s = e->strands; s; s = s->next) {
+		if (s->route != r || !s->lane)
+			continue;
+		if (rdv_lane_paused(s->lane) != o->paused)
+			rdv_lane_pause(s->lane, o->paused, e->effects);
+		nudge(e, s);
+	}
+	settle(e, o);
+}
+
+static void do_release(struct rdv_engine *e, void *ctx)
+{
+	struct order *o = ctx;
+	struct rdv_route *r = rdv_route_find(e, o->route);
+
+	o->status = REDRIVE_NOT_FOUND;
+	for (struct rdv_strand *s = e->strands; s && r; s = s->next) {
+		uint64_t hash = rdv_topic_key_hash(s->feed->topic, o->key);
+
+		if (s->route != r || !s->lane)
+			continue;
+		if (rdv_lane_release(s->lane, e->now, hash, e->effects) == REDRIVE_OK)
+			o->status = REDRIVE_OK;
+		nudge(e, s);
+	}
+	settle(e, o);
+}
+
+static enum redrive_status command(struct rdv_engine *e, void (*fn)(struct rdv_engine *e, void *ctx), struct order *o)
+{
+	enum redrive_status status = rdv_engine_call(e, fn, o);
+
+	if (status == REDRIVE_OK)
+		status = o->status;
+	return status == REDRIVE_OK && o->ticket ? rdv_log_wait(e->log, o->ticket, -1) : status;
+}
+
+enum redrive_status rdv_engine_pause(struct rdv_engine *e, const char *route, bool paused)
+{
+	struct order o = {.route = route, .paused = paused};
+
+	return command(e, do_pause, &o);
+}
+
+enum redrive_status rdv_engine_release_key(struct rdv_engine *e, const char *route, struct rdv_slice key)
+{
+	struct order o = {.route = route, .key = key};
+
+	return command(e, do_release, &o);
+}
+
+static void do_adopt(struct rdv_engine *e, void *ctx)
+{
+	struct order *o = ctx;
+	struct rdv_route *r = rdv_route_find(e, o->other);
+	bool any = false;
+
+	if (!r) {
+		o->status = rdv_error_set(o->error, REDRIVE_NOT_FOUND, "there is no route '%s'", o->other);
+		return;
+	}
+	for (struct rdv_strand *s = e->strands; s; s = s->next) {
+		if (s->route || !s->lane || strcmp(s->name, o->route) != 0)
+			continue;
+		any = true;
+		if (s->feed->topic != r->topic)
+			o->status = rdv_error_set(o->error, REDRIVE_CONFLICT,
+						  "'%s' read topic '%s', but route '%s' reads '%s'", o->route,
+						  rdv_topic_name(s->feed->topic), o->other, rdv_topic_name(r->topic));
+	}
+	if (!any)
+		o->status = rdv_error_set(o->error, REDRIVE_NOT_FOUND, "no lanes are left of a route '%s'", o->route);
+	for (struct rdv_strand *s = e->strands; s && o->status == REDRIVE_OK; s = s->next)
+		if (!s->route && s->lane && strcmp(s->name, o->route) == 0)
+			o->status = rdv_route_adopt_strand(e, r, s);
+	settle(e, o);
+}
+
+enum redrive_status rdv_engine_adopt(struct rdv_engine *e, const char *old_route, const char *new_route,
+				     struct rdv_error *error)
+{
+	struct order o = {.route = old_route, .other = new_route, .error = error};
+
+	return command(e, do_adopt, &o);
+}
+
+static void uncount(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place)
+{
+	struct rdv_engine *e = ctx;
+
+	(void)type, (void)seq;
+	rdv_log_live(e->log, place.segment, -1, -(int64_t)place.length);
+}
+
+static void do_discard(struct rdv_engine *e, void *ctx)
+{
+	struct order *o = ctx;
+	bool any = false;
+
+	for (struct rdv_strand *s = e->strands; s && o->status == REDRIVE_OK; s = s->next) {
+		if (s->route || !s->lane || strcmp(s->name, o->route) != 0)
+			continue;
+		any = true;
+		rdv_effects_run(e); /* nothing of it may be pending */
+		s->discarded = true;
+		o->status = rdv_strand_mark(e, s);
+		if (o->status != REDRIVE_OK)
+			break;
+		rdv_lane_each_live(s->lane, uncount, e);
+		rdv_lane_free(s->lane);
+		s->lane = NULL;
+	}
+	if (!any)
+		o->status = rdv_error_set(o->error, REDRIVE_NOT_FOUND, "no lanes are left of a route '%s'", o->route);
+	o->ticket = e->last_ticket;
+}
+
+enum redrive_status rdv_engine_discard(struct rdv_engine *e, const char *old_route, struct rdv_error *error)
+{
+	struct order o = {.route = old_route, .error = error};
+
+	return command(e, do_discard, &o);
+}
+
+/* ---- leases ---- */
+
+struct lease_question {
+	const char *route;
+	bool by_number;
+	uint32_t number;
+	struct rdv_handler *handler;
+	enum redrive_status status;
+};
+
+static bool lease_is(const struct rdv_route *r, const struct lease_question *q)
+{
+	if (q->by_number)
+		return r->options.handler == RDV_HANDLER_LEASE && r->options.lease.number == q->number;
+	return strcmp(r->info->name, q->route) == 0;
+}
+
+static void do_lease(struct rdv_engine *e, void *ctx)
+{
+	struct lease_question *q = ctx;
+	struct rdv_route *found = NULL;
+
+	for (struct rdv_route *r = e->routes; r && !found; r = r->next)
+		found = lease_is(r, q) ? r : NULL;
+	for (struct rdv_route *r = e->gone; r && !found && q->by_number; r = r->next)
+		found = lease_is(r, q) ? r : NULL;
+	if (!found)
+		q->status = REDRIVE_NOT_FOUND;
+	else if (found->options.handler != RDV_HANDLER_LEASE)
+		q->status = REDRIVE_CONFLICT;
+	else
+		q->handler = found->handler;
+}
+
+enum redrive_status rdv_engine_lease_handler(struct rdv_engine *e, const char *route, struct rdv_handler **out)
+{
+	struct lease_question q = {.route = route};
+	enum redrive_status status = rdv_engine_call(e, do_lease, &q);
+
+	*out = q.handler;
+	return status == REDRIVE_OK ? q.status : status;
+}
+
+struct rdv_handler *rdv_engine_lease_of(struct rdv_engine *e, const char *token)
+{
+	struct lease_question q = {.by_number = true};
+
+	if (!rdv_lease_token_number(token, &q.number))
+		return NULL;
+	return rdv_engine_call(e, do_lease, &q) == REDRIVE_OK ? q.handler : NULL;
+}
+
+/* ---- metrics ---- */
+
+void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out)
+{
+	*out = (struct rdv_engine_metrics){0};
+	if (!e->log)
+		return;
+	rdv_log_space(e->log, &out->space);
+	rdv_writer_sync_times(&e->writer, &out->sync_seconds);
+	out->ids = rdv_topics_ids(e->topics, &out->ids_evicted);
+	out->desk_waiting = rdv_desk_waiting(e->desk);
+}
+
+struct metrics_question {
+	const char *route;
+	struct rdv_route_metrics *out;
+	enum redrive_status status;
+};
+
+static void do_metrics(struct rdv_engine *e, void *ctx)
+{
+	struct metrics_question *q = ctx;
+	struct rdv_route *r = rdv_route_find(e, q->route);
+
+	if (r)
+		*q->out = r->metrics;
+	else
+		q->status = REDRIVE_NOT_FOUND;
+}
+
+enum redrive_status rdv_engine_route_metrics(struct rdv_engine *e, const char *route, struct rdv_route_metrics *out)
+{
+	struct metrics_question q = {route, out, REDRIVE_OK};
+	enum redrive_status status = rdv_engine_call(e, do_metrics, &q);
+
+	return status == REDRIVE_OK ? q.status : status;
+}

@@ -1,0 +1,357 @@
+/* room.h - the engine's state, for the files of this room only.
+ *
+ *   unit    a target with its dispatcher          strand  one lane and what the runtime knows of it
+ *   route   name, handler, policy, its strands    feed    a topic partition and the strands that read it
+ *   flight  one open call, from DISPATCH to verdict
+ *
+ * Everything here belongs to the core thread, except what stands under a mutex or is atomic. Before the core thread
+ * runs and after it has ended, the thread that starts and stops the engine takes its place. */
+#ifndef RDV_RUNTIME_ROOM_H
+#define RDV_RUNTIME_ROOM_H
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uv.h>
+#include "engine.h"
+#include "cache.h"
+#include "reader.h"
+#include "writer.h"
+#include "../base/quantity.h"
+#include "../base/text.h"
+#include "../core/envelope.h"
+#include "../core/fingerprint.h"
+#include "../desk/desk.h"
+
+#define RDV_RECENT_MAX 16         /* durable buffers kept for their bodies */
+#define RDV_TURN_CALLS 8192u      /* dispatched or completed in one step */
+#define RDV_TURN_BYTES (768u << 10) /* of records, then they are appended */
+#define RDV_READS_MAX 16384u      /* outstanding, before new messages have to wait */
+#define RDV_HELD_MAX 100000u      /* messages of one key that may wait */
+#define RDV_UNRECORDED_MS 2000    /* nothing is dispatched when records are not durable for so long */
+#define RDV_TICK_MS 1000          /* time is read at least so often */
+
+/* What other threads may look at while a call or job is open: never changed, counted by the core thread. */
+struct rdv_route_info {
+	unsigned refs; /* core thread only */
+	char name[101], topic[201], *metadata[4], *index[RDV_INDEX_MAX];
+	size_t index_count;
+	struct rdv_rules *rules; /* shares */
+	struct rdv_dedupe_policy dedupe;
+	struct rdv_engine *engine; /* borrows */
+};
+enum { RDV_META_TENANT, RDV_META_SCHEMA, RDV_META_CONSUMER, RDV_META_TRACE };
+struct rdv_route_info *rdv_route_info_new(struct rdv_engine *e, const struct rdv_route_options *options);
+struct rdv_route_info *rdv_route_info_ref(struct rdv_route_info *info);
+void rdv_route_info_unref(struct rdv_route_info *info);
+
+struct rdv_unit {
+	struct rdv_unit *next;
+	char *name;
+	struct rdv_target_policy policy;
+	struct rdv_target *target;         /* owns */
+	struct rdv_dispatcher *dispatcher; /* owns */
+	struct rdv_mono wake;              /* when to run again */
+	unsigned routes;
+};
+
+struct rdv_strand {
+	struct rdv_lane *lane;   /* owns; NULL = discarded */
+	struct rdv_route *route; /* NULL = orphan */
+	struct rdv_feed *feed;
+	struct rdv_strand *next; /* of all */
+	char name[101];          /* the route's, also of an orphan */
+	uint32_t stream;
+	uint64_t start, end; /* offsets it is responsible for: [start, end) */
+	uint64_t epoch, last_ticket;
+	uint32_t mark_segment; /* of the record that says it is retired; 0 = none */
+	bool touched, unsynced, orphan, discarded;
+};
+
+struct rdv_feed {
+	struct rdv_topic *topic;
+	uint32_t partition, stream;
+	struct rdv_strand **strands; /* owns the array */
+	size_t count;
+	uint64_t next_offset; /* the next new message; what comes below it was re-appended */
+	struct rdv_feed *next;
+};
+
+struct rdv_route {
+	struct rdv_route *next;
+	struct rdv_route_info *info; /* shares */
+	struct rdv_route_options options; /* numbers only; texts are in info */
+	struct rdv_topic *topic;
+	struct rdv_unit *unit;
+	uint32_t unit_route;
+	struct rdv_handler *handler;       /* owns */
+	struct rdv_handler **old_handlers; /* owns: replaced by reloads */
+	size_t old_handler_count;
+	struct rdv_call *submit, **submit_end;
+	uint64_t open_calls;
+	int64_t lease_ms; /* core's mono when leases are to be looked at; lease handlers */
+	bool gone;        /* removed; waits for its open calls */
+	struct rdv_route_metrics metrics;
+};
+
+struct rdv_recent { /* a durable buffer whose bodies may still be asked for */
+	struct rdv_log_buffer *buffer; /* shares; NULL = free */
+	unsigned pins;
+	uint64_t used_at; /* rising number: the oldest goes first */
+	bool unread;      /* the core has not walked it to its end */
+};
+
+enum rdv_flight_state { RDV_FLIGHT_BODY, RDV_FLIGHT_SYNC, RDV_FLIGHT_OUT, RDV_FLIGHT_HISTORY };
+
+struct rdv_flight {
+	struct rdv_call call; /* first */
+	struct rdv_job job;
+	struct rdv_strand *strand;
+	struct rdv_route *route;
+	struct rdv_route_info *info; /* shares */
+	struct rdv_recent *pin;
+	struct rdv_block *history;   /* owns: STATE payload */
+	struct rdv_flight *wait_next; /* of those that wait for a ticket or a read-ahead */
+	struct rdv_place body, state;
+	struct rdv_verdict verdict;
+	struct rdv_hash128 dedupe_key;
+	uint64_t number, request, ticket; /* number: the lane's of this call */
+	uint32_t entry;
+	enum rdv_flight_state stage;
+	bool started, has_dedupe, damaged;
+	int64_t out_ms; /* mono, at submit */
+	uint8_t letter[16];
+	uint32_t generation;
+	char replay[64];
+	char letter_id[27];
+	struct rdv_buffer scratch; /* a dedupe key that was read from JSON */
+};
+
+struct rdv_command { /* lives on the asker's stack */
+	struct rdv_command *next;
+	void (*fn)(struct rdv_engine *e, void *ctx);
+	void *ctx;
+	bool done, refused;
+};
+
+struct rdv_job_list { /* collected in a turn, handed over together */
+	struct rdv_job *first, **end;
+};
+
+struct rdv_stream_use {
+	struct rdv_feed *feed;
+	struct rdv_strand *strand;
+};
+
+struct rdv_topic_use { /* topics that routes read: publishers look here */
+	struct rdv_topic *topic;
+	unsigned readers;
+};
+
+struct rdv_letter_retry { /* letters that the desk could not take yet */
+	struct rdv_job *first, **end;
+	int64_t again_ms;
+};
+
+enum rdv_engine_stage { RDV_ENGINE_OPENED, RDV_ENGINE_RUNNING, RDV_ENGINE_STOPPING, RDV_ENGINE_STOPPED };
+
+struct rdv_identity { /* of a lane, as the first pass over the log found it */
+	struct rdv_identity *next;
+	uint32_t stream, partition, partition_stream, mark_segment;
+	char route[101], topic[201];
+	uint64_t start, end, epoch;
+	uint32_t opens;
+	bool orphan, discarded;
+};
+
+struct rdv_engine {
+	struct rdv_engine_options options;
+	char *dir;
+	struct rdv_log *log;
+	struct rdv_topics *topics;
+	struct rdv_desk *desk;
+	struct rdv_hash128 id;
+	struct rdv_identity *identities;
+	bool clean; /* the log ended with CLOSE */
+
+	struct rdv_unit *units;
+	struct rdv_route *routes, *gone;
+	struct rdv_strand *strands;
+	struct rdv_feed *feeds;
+	struct rdv_stream_use *streams; /* by stream id */
+	size_t stream_capacity;
+	struct rdv_http_pool *http_pool;
+	struct rdv_exec_pool *exec_pool;
+	struct rdv_target *orphan_target;
+	struct rdv_route_info *orphan_info;
+	uint32_t lease_number;
+
+	/* the core thread */
+	uv_loop_t loop;
+	uv_async_t wake;
+	uv_timer_t timer;
+	pthread_t thread;
+	bool loop_ready, thread_started, ended;
+	struct rdv_now now;
+	struct rdv_effects lists[2], *effects;
+	struct rdv_strand **touched;
+	size_t touched_count, touched_capacity;
+	struct rdv_strand **unsynced;
+	size_t unsynced_count, unsynced_capacity;
+	uint64_t last_ticket, durable; /* appended by the core; seen as durable */
+	uint64_t oldest_ticket;        /* not durable yet; 0 = none */
+	int64_t oldest_ms;
+	struct rdv_recent recent[RDV_RECENT_MAX];
+	struct rdv_recent *last_hit;
+	uint64_t recent_use;
+	struct rdv_cache cache;
+	struct rdv_flight *flights, *free_flights; /* all, by allocation block */
+	void **flight_blocks;
+	size_t flight_block_count, open_flights;
+	struct rdv_flight *sync_first, **sync_end; /* wait for their STARTED */
+	struct rdv_letter_retry retry;
+	struct rdv_job_list urgent, later;
+	uint64_t call_number, reads_open, letters_open;
+	bool failed, stopping, drained, cut, cut_twice;
+	int64_t drain_until;
+	struct rdv_writer writer;
+	struct rdv_readers readers;
+
+	/* other threads to the core, under inbox */
+	pthread_mutex_t inbox;
+	pthread_cond_t answered;
+	enum rdv_engine_stage stage;
+	struct rdv_call *completed, **completed_end;
+	struct rdv_command *commands, **commands_end;
+	struct rdv_letter_job *letters; /* stored or refused */
+
+	/* trimming: the maintenance thread and the core */
+	pthread_t maintenance;
+	bool maintenance_started;
+	_Atomic bool maintenance_stop;
+	struct rdv_trim *trim;
+	struct rdv_frame *raw; /* owns; live frames of the tail, to be appended again with the next records */
+	size_t raw_count, raw_capacity;
+
+	/* admission of publishers, under admit_mutex */
+	pthread_mutex_t admit_mutex;
+	struct rdv_full_key *full_keys;
+	_Atomic unsigned full_count;
+	struct rdv_topic_use *topic_uses; /* owns */
+	size_t topic_use_count;
+	_Atomic bool accepts; /* publishing */
+	_Atomic bool log_failed;
+};
+
+/* ---- engine.c ---- */
+void rdv_engine_say(struct rdv_engine *e, int level, const char *fmt, ...) RDV_PRINTF(3, 4);
+/* The log can record nothing any more: no dispatch, no publishing. */
+void rdv_engine_fail(struct rdv_engine *e, const char *why);
+void rdv_engine_wake(struct rdv_engine *e);
+
+/* ---- recover.c ---- */
+/* First pass: topics, lanes' identities. */
+enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+/* Second pass: everything, into the strands that exist by now; leaves the log open. */
+enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+/* Appends the record that retires a strand: orphan, adopted (by its new name) or discarded. */
+enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
+
+/* ---- strand.c ---- */
+struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition); /* NULL without memory */
+struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream, uint64_t start,
+				  uint64_t epoch);
+void rdv_strand_free(struct rdv_strand *s);
+enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
+struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane);
+void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s);
+
+/* ---- effects.c ---- */
+/* Flushes the touched lanes, appends all records as one batch, then does the rest, until nothing is left. */
+void rdv_effects_run(struct rdv_engine *e);
+
+/* ---- flight.c ---- */
+void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect);
+/* The body is there: dedupe, then on its way. */
+void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
+void rdv_flight_synced(struct rdv_engine *e); /* those whose STARTED is durable go out */
+void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job, bool urgent); /* counts it in reads_open; its done must uncount */
+void rdv_flight_submit(struct rdv_engine *e); /* jobs to the readers, the routes' lists to the handlers */
+void rdv_flight_complete(void *ctx, struct rdv_call *list); /* the sink: any thread */
+void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f);
+void rdv_flight_free_all(struct rdv_engine *e);
+
+/* ---- bodies.c ---- */
+/* Keeps a durable buffer; NULL when all places are pinned (then it is not kept). */
+struct rdv_recent *rdv_recent_add(struct rdv_engine *e, struct rdv_log_buffer *buffer);
+struct rdv_slice rdv_recent_find(struct rdv_engine *e, const struct rdv_place *place, struct rdv_recent **out);
+unsigned rdv_recent_pinned(const struct rdv_engine *e);
+void rdv_recent_drop_all(struct rdv_engine *e);
+
+/* ---- letters.c ---- */
+void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_letter_answers(struct rdv_engine *e); /* what the desk stored */
+void rdv_letter_retry_due(struct rdv_engine *e);
+void rdv_letters_drop(struct rdv_engine *e);
+void rdv_outcome_report(struct rdv_engine *e, const struct rdv_effect *effect);
+/* Reads the letter of a replay as a BODY payload: in a reader's thread. */
+void rdv_letter_fetch(struct rdv_job *job);
+
+/* ---- extract.c: any thread ---- */
+/* The value that a "header:NAME", "json:/pointer" or literal names; empty slice = none. `text` owns what is made. */
+struct rdv_slice rdv_extract(const char *spec, const struct rdv_body *body, struct rdv_buffer *text);
+bool rdv_dedupe_needs_json(const struct rdv_dedupe_policy *p);
+/* The dedupe key of a message; false: it has none. */
+bool rdv_dedupe_key(const struct rdv_dedupe_policy *p, const struct rdv_call *call, const struct rdv_body *body, struct rdv_buffer *text,
+		    struct rdv_slice *key);
+
+/* ---- loop.c ---- */
+enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+/* Opens the lanes: their first records, what was left to do. Before the threads run. */
+enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean) RDV_MUST_CHECK;
+void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, bool unclean);
+void rdv_loop_stop_lanes(struct rdv_engine *e);
+
+/* ---- route.c ---- */
+enum redrive_status rdv_route_add(struct rdv_engine *e, const struct rdv_route_options *options, struct rdv_route **out,
+				  struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_route_check(const struct rdv_route_options *options, struct rdv_error *error) RDV_MUST_CHECK;
+/* *number: of the handler, for lease tokens. */
+enum redrive_status rdv_route_make_handler(struct rdv_engine *e, const struct rdv_route_options *options, uint32_t *number,
+					   struct rdv_handler **out, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_route_options *options, struct rdv_handler *handler,
+				       struct rdv_route **out, struct rdv_error *error) RDV_MUST_CHECK; /* takes the handler */
+bool rdv_route_same_target(const struct rdv_route_options *a, const struct rdv_route_options *b); /* false: shared, but they disagree */
+void rdv_route_forget_units(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count);
+enum redrive_status rdv_route_change_unit(struct rdv_engine *e, struct rdv_route *r, const struct rdv_route_options *o,
+					  struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_route_replace_handler(struct rdv_route *r, struct rdv_handler *handler); /* takes it */
+void rdv_route_reap(struct rdv_engine *e); /* removed routes whose calls have ended let go of their lanes */
+struct rdv_route *rdv_route_find(struct rdv_engine *e, const char *name);
+void rdv_route_free(struct rdv_route *r);
+void rdv_unit_free(struct rdv_unit *u);
+/* Lanes for partitions that have none. */
+enum redrive_status rdv_route_lanes(struct rdv_engine *e, struct rdv_route *r, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r, struct rdv_strand *s) RDV_MUST_CHECK;
+
+/* ---- trim.c ---- */
+enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_trim_stop(struct rdv_engine *e);
+void rdv_trim_moved(struct rdv_engine *e, const struct rdv_frame *from, struct rdv_position to);
+void rdv_trim_step(struct rdv_engine *e); /* core: a scanned piece is there */
+
+/* ---- admit.c ---- */
+enum redrive_status rdv_admit(void *ctx, const struct rdv_topic *topic, uint32_t partition, uint64_t key_hash);
+void rdv_admit_note(struct rdv_engine *e, struct rdv_strand *s, uint64_t key_hash);
+/* Which topics have routes, for publishers. */
+enum redrive_status rdv_admit_topics(struct rdv_engine *e) RDV_MUST_CHECK;
+struct rdv_topic *rdv_admit_topic(struct rdv_engine *e, struct rdv_slice name); /* NULL: no route reads it */
+void rdv_admit_review(struct rdv_engine *e);
+void rdv_admit_done(struct rdv_engine *e);
+
+/* ---- replay.c ---- */
+extern const struct rdv_desk_runtime rdv_replay_runtime; /* ctx to be set */
+
+/* ---- histogram ---- */
+void rdv_histogram_add(struct rdv_histogram *h, double seconds);
+#endif

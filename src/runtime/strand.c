@@ -1,0 +1,137 @@
+/* strand.c - lanes at work: feeds, the table of streams, what was touched in this turn.
+ *
+ * A stream id leads to its feed (a topic partition) or its strand (a lane) by an array; ids are small and never
+ * reused. Strands live as long as the engine, so that jobs may point to them; a discarded one has lost its lane. Core
+ * thread. */
+#include "room.h"
+#include <stdlib.h>
+
+static bool have_stream(struct rdv_engine *e, uint32_t stream)
+{
+	size_t capacity = e->stream_capacity ? e->stream_capacity : 64;
+	struct rdv_stream_use *grown;
+
+	if (stream < e->stream_capacity)
+		return true;
+	while (capacity <= stream)
+		capacity *= 2;
+	grown = realloc(e->streams, capacity * sizeof *grown);
+	if (!grown)
+		return false;
+	memset(grown + e->stream_capacity, 0, (capacity - e->stream_capacity) * sizeof *grown);
+	e->streams = grown;
+	e->stream_capacity = capacity;
+	return true;
+}
+
+struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition)
+{
+	uint32_t stream = rdv_topic_stream(topic, partition);
+	struct rdv_feed *feed;
+
+	if (stream < e->stream_capacity && e->streams[stream].feed)
+		return e->streams[stream].feed;
+	feed = calloc(1, sizeof *feed);
+	if (!feed || !have_stream(e, stream)) {
+		free(feed);
+		return NULL;
+	}
+	feed->topic = topic;
+	feed->partition = partition;
+	feed->stream = stream;
+	feed->next_offset = rdv_topic_next_offset(topic, partition);
+	feed->next = e->feeds;
+	e->feeds = feed;
+	e->streams[stream].feed = feed;
+	return feed;
+}
+
+struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
+				  uint64_t start, uint64_t epoch)
+{
+	struct rdv_strand *s = calloc(1, sizeof *s);
+	uint64_t seed;
+
+	rdv_secret(&seed, sizeof seed);
+	if (!s)
+		return NULL;
+	*s = (struct rdv_strand){
+		.route = route, .feed = feed, .stream = stream, .start = start, .end = UINT64_MAX, .epoch = epoch};
+	if (route)
+		memcpy(s->name, route->info->name, sizeof s->name);
+	struct rdv_lane_options o = {
+		.stream = stream,
+		.route = s->name,
+		.topic = rdv_topic_name(feed->topic),
+		.partition = feed->partition,
+		.partition_stream = feed->stream,
+		.start = start,
+		.epoch = epoch,
+		.seed = seed,
+		.target = route ? route->unit->target : e->orphan_target,
+		.target_route = route ? route->unit_route : 0,
+		.start_before_call = route && route->options.handler == RDV_HANDLER_CALLBACK,
+	};
+	if (route) {
+		o.policy = route->options.lane;
+		o.rules = route->info->rules;
+	} else {
+		rdv_lane_policy_defaults(&o.policy);
+	}
+	s->lane = rdv_lane_new(&o);
+	if (!s->lane) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void rdv_strand_free(struct rdv_strand *s)
+{
+	if (!s)
+		return;
+	rdv_lane_free(s->lane);
+	free(s);
+}
+
+enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s)
+{
+	struct rdv_feed *feed = s->feed;
+	struct rdv_strand **grown;
+
+	if (!have_stream(e, s->stream))
+		return REDRIVE_NO_MEMORY;
+	grown = realloc(feed->strands, (feed->count + 1) * sizeof(struct rdv_strand *));
+	if (!grown)
+		return REDRIVE_NO_MEMORY;
+	feed->strands = grown;
+	grown[feed->count++] = s;
+	e->streams[s->stream].strand = s;
+	s->next = e->strands;
+	e->strands = s;
+	return REDRIVE_OK;
+}
+
+struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane)
+{
+	return e->streams[rdv_lane_stream(lane)].strand;
+}
+
+void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s)
+{
+	if (s->touched)
+		return;
+	if (e->touched_count == e->touched_capacity) {
+		size_t capacity = e->touched_capacity ? 2 * e->touched_capacity : 64;
+		struct rdv_strand **grown = realloc(e->touched, capacity * sizeof(struct rdv_strand *));
+
+		if (!grown) {
+			e->effects->failed = true;
+			return;
+		}
+		e->touched = grown;
+		e->touched_capacity = capacity;
+	}
+	s->touched = true;
+	e->touched[e->touched_count++] = s;
+}

@@ -1,0 +1,301 @@
+/* trim.c - the tail of the log goes: what still lives there is appended again, then the segment is dropped.
+ *
+ *	core: tail wanted → maintenance thread: scans it in pieces → core: live frames appended again → ... → singles
+ *rewritten → drop
+ *
+ * The maintenance thread also does the log's own file work (filling, hints, recycling). A piece that waits for the core
+ *holds the scan back, so at most one is in memory. A BODY that one lane still owns would come back to life in the lanes
+ *that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live records
+ *or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made before it
+ *goes. Invariant: one tail at a time; nothing is dropped before what replaces it is durable (the log sees to that by
+ *the ticket). */
+#include "room.h"
+#include <stdlib.h>
+
+#define PIECE_BYTES (1u << 20)
+#define LOOK_MS 100
+#define IDLE_MS 50
+
+enum trim_stage { TRIM_IDLE, TRIM_SCAN, TRIM_PIECE, TRIM_END, TRIM_FAILED };
+
+struct rdv_trim {
+	pthread_mutex_t mutex;
+	pthread_cond_t change;
+	enum trim_stage stage;
+	uint32_t segment;
+	struct rdv_position from;
+	uint32_t next;           /* where the scan goes on; 0 = the end */
+	struct rdv_block *block; /* owns; PIECE */
+	int64_t look_ms;         /* core: when to look at the space again */
+	uint32_t dropped;        /* the last segment that was given up */
+};
+
+/* ---- maintenance thread ---- */
+
+static void wait_change(struct rdv_trim *t, int ms)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_REALTIME, &at);
+	at.tv_nsec += ms * 1000000l;
+	at.tv_sec += at.tv_nsec / 1000000000;
+	at.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&t->change, &t->mutex, &at);
+}
+
+static void scan_piece(struct rdv_engine *e, struct rdv_trim *t)
+{
+	struct rdv_block *block = NULL;
+	uint32_t next = 0;
+	struct rdv_position from = t->from;
+	enum redrive_status status;
+
+	pthread_mutex_unlock(&t->mutex);
+	status = rdv_log_scan(e->log, from, PIECE_BYTES, &block, &next);
+	pthread_mutex_lock(&t->mutex);
+	t->block = block;
+	t->next = next;
+	t->stage = status == REDRIVE_OK ? TRIM_PIECE : TRIM_FAILED;
+	rdv_engine_wake(e);
+}
+
+static void *maintain(void *arg)
+{
+	struct rdv_engine *e = arg;
+	struct rdv_trim *t = e->trim;
+	struct rdv_error error = {0};
+	bool told = false;
+
+	while (!atomic_load(&e->maintenance_stop)) {
+		bool did = false;
+		enum redrive_status status = rdv_log_maintain(e->log, &did, &error);
+
+		if (status != REDRIVE_OK && !told)
+			rdv_engine_say(e, 1, "file work of the journal: %s", error.text);
+		told = status != REDRIVE_OK;
+		pthread_mutex_lock(&t->mutex);
+		if (t->stage == TRIM_SCAN)
+			scan_piece(e, t);
+		else if ((!did || told) && !atomic_load(&e->maintenance_stop))
+			wait_change(t, IDLE_MS);
+		pthread_mutex_unlock(&t->mutex);
+	}
+	return NULL;
+}
+
+enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error)
+{
+	int failed;
+
+	e->trim = calloc(1, sizeof *e->trim);
+	if (!e->trim)
+		return REDRIVE_NO_MEMORY;
+	pthread_mutex_init(&e->trim->mutex, NULL);
+	pthread_cond_init(&e->trim->change, NULL);
+	failed = pthread_create(&e->maintenance, NULL, maintain, e);
+	if (failed)
+		return rdv_error_errno(error, failed, "start the maintenance thread");
+	e->maintenance_started = true;
+	return REDRIVE_OK;
+}
+
+void rdv_trim_stop(struct rdv_engine *e)
+{
+	if (!e->trim)
+		return;
+	atomic_store(&e->maintenance_stop, true);
+	pthread_mutex_lock(&e->trim->mutex);
+	pthread_cond_broadcast(&e->trim->change);
+	pthread_mutex_unlock(&e->trim->mutex);
+	if (e->maintenance_started)
+		pthread_join(e->maintenance, NULL);
+	rdv_block_unref(e->trim->block);
+	pthread_cond_destroy(&e->trim->change);
+	pthread_mutex_destroy(&e->trim->mutex);
+	free(e->trim);
+	free(e->raw);
+	e->trim = NULL;
+	e->raw = NULL;
+	e->raw_capacity = e->raw_count = 0;
+}
+
+/* ---- core thread ---- */
+
+static void add_raw(struct rdv_engine *e, const struct rdv_frame *frame)
+{
+	if (e->raw_count == e->raw_capacity) {
+		size_t capacity = e->raw_capacity ? 2 * e->raw_capacity : 256;
+		struct rdv_frame *grown = realloc(e->raw, capacity * sizeof *grown);
+
+		if (!grown) {
+			e->effects->failed = true;
+			return;
+		}
+		e->raw = grown;
+		e->raw_capacity = capacity;
+	}
+	e->raw[e->raw_count++] = *frame;
+}
+
+static struct rdv_place place_of(const struct rdv_frame *frame)
+{
+	return (struct rdv_place){frame->position.segment, frame->position.offset, frame->length};
+}
+
+/* Lanes that finished the message say so again behind it. */
+static void keep_body(struct rdv_engine *e, struct rdv_feed *feed, const struct rdv_frame *frame)
+{
+	uint32_t entry;
+	bool owned = false;
+
+	for (size_t i = 0; i < feed->count && !owned; i++)
+		owned = feed->strands[i]->lane &&
+			rdv_lane_owns(feed->strands[i]->lane, RDV_RECORD_BODY, frame->seq, place_of(frame), &entry);
+	if (!owned)
+		return;
+	add_raw(e, frame);
+	for (size_t i = 0; i < feed->count; i++) {
+		struct rdv_strand *s = feed->strands[i];
+
+		if (!s->lane || frame->seq < s->start || frame->seq >= s->end ||
+		    rdv_lane_owns(s->lane, RDV_RECORD_BODY, frame->seq, place_of(frame), &entry))
+			continue;
+		rdv_strand_touch(e, s);
+		rdv_lane_done_again(s->lane, frame->seq, e->effects);
+	}
+}
+
+static void keep_state(struct rdv_engine *e, const struct rdv_frame *frame)
+{
+	struct rdv_strand *s = frame->stream < e->stream_capacity ? e->streams[frame->stream].strand : NULL;
+	uint32_t entry;
+
+	if (s && s->lane && rdv_lane_owns(s->lane, RDV_RECORD_STATE, frame->seq, place_of(frame), &entry))
+		add_raw(e, frame);
+}
+
+/* A frame of e->raw was appended again at `to`. */
+void rdv_trim_moved(struct rdv_engine *e, const struct rdv_frame *from, struct rdv_position to)
+{
+	struct rdv_place old = place_of(from), place = {to.segment, to.offset, from->length};
+	struct rdv_feed *feed = e->streams[from->stream].feed;
+	struct rdv_strand *one = e->streams[from->stream].strand;
+	uint32_t entry;
+	size_t count = from->type == RDV_RECORD_BODY && feed ? feed->count : 1;
+
+	for (size_t i = 0; i < count; i++) {
+		struct rdv_strand *s = from->type == RDV_RECORD_BODY && feed ? feed->strands[i] : one;
+
+		if (!s || !s->lane || !rdv_lane_owns(s->lane, from->type, from->seq, old, &entry))
+			continue;
+		rdv_lane_moved(s->lane, from->type, from->seq, place);
+		rdv_log_live(e->log, old.segment, -1, -(int64_t)from->length);
+		rdv_log_live(e->log, place.segment, 1, from->length);
+	}
+}
+
+static void take_piece(struct rdv_engine *e, struct rdv_trim *t)
+{
+	struct rdv_frame frame;
+	size_t cursor = 0;
+
+	while (rdv_log_scan_next(e->log, t->block, t->from, &cursor, &frame)) {
+		struct rdv_feed *feed = frame.stream < e->stream_capacity ? e->streams[frame.stream].feed : NULL;
+
+		if (frame.type == RDV_RECORD_BODY && feed)
+			keep_body(e, feed, &frame);
+		else if (frame.type == RDV_RECORD_STATE)
+			keep_state(e, &frame);
+	}
+	rdv_effects_run(e);
+}
+
+static enum redrive_status rewrite_marks(struct rdv_engine *e, uint32_t segment)
+{
+	enum redrive_status status = REDRIVE_OK;
+
+	for (struct rdv_strand *s = e->strands; s && status == REDRIVE_OK; s = s->next)
+		if (s->lane && s->mark_segment && s->mark_segment <= segment)
+			status = rdv_strand_mark(e, s);
+	return status;
+}
+
+static void finish_tail(struct rdv_engine *e, struct rdv_trim *t)
+{
+	uint64_t ticket = 0;
+	enum redrive_status status;
+
+	for (struct rdv_strand *s = e->strands; s; s = s->next) {
+		if (!s->lane)
+			continue;
+		rdv_strand_touch(e, s);
+		rdv_lane_rewrite(s->lane, t->segment, e->effects);
+		if (e->effects->arena.size > RDV_TURN_BYTES)
+			rdv_effects_run(e);
+	}
+	rdv_effects_run(e);
+	status = rdv_topics_rewrite(e->topics, t->segment, e->now.wall, &ticket);
+	if (ticket > e->last_ticket)
+		e->last_ticket = ticket;
+	if (status == REDRIVE_OK)
+		status = rewrite_marks(e, t->segment);
+	if (status != REDRIVE_OK || e->failed)
+		return;
+	rdv_log_drop_tail(e->log, e->last_ticket);
+	t->dropped = t->segment;
+}
+
+static void look(struct rdv_engine *e, struct rdv_trim *t)
+{
+	struct rdv_log_space space;
+
+	if (e->now.mono.ms < t->look_ms)
+		return;
+	t->look_ms = e->now.mono.ms + LOOK_MS;
+	rdv_log_space(e->log, &space);
+	if (!space.wants_trim || space.tail == space.head || space.tail <= t->dropped)
+		return;
+	t->look_ms = 0;
+	pthread_mutex_lock(&t->mutex);
+	t->segment = space.tail;
+	t->from = (struct rdv_position){space.tail, 0};
+	t->stage = space.tail_live ? TRIM_SCAN : TRIM_END;
+	pthread_cond_signal(&t->change);
+	pthread_mutex_unlock(&t->mutex);
+}
+
+void rdv_trim_step(struct rdv_engine *e)
+{
+	struct rdv_trim *t = e->trim;
+	enum trim_stage stage;
+
+	if (!t || e->failed || e->stopping)
+		return;
+	pthread_mutex_lock(&t->mutex);
+	stage = t->stage;
+	pthread_mutex_unlock(&t->mutex);
+	if (stage == TRIM_IDLE)
+		look(e, t);
+	if (stage == TRIM_PIECE) {
+		take_piece(e, t);
+		rdv_block_unref(t->block);
+		t->block = NULL;
+		pthread_mutex_lock(&t->mutex);
+		t->from.offset = t->next;
+		t->stage = t->next ? TRIM_SCAN : TRIM_END;
+		pthread_cond_signal(&t->change);
+		stage = t->stage;
+		pthread_mutex_unlock(&t->mutex);
+	}
+	if (stage == TRIM_FAILED) {
+		rdv_engine_say(e, 0, "the journal's segment %u cannot be read for trimming", t->segment);
+		t->look_ms = e->now.mono.ms + 10000;
+	} else if (stage == TRIM_END) {
+		finish_tail(e, t);
+	} else {
+		return;
+	}
+	pthread_mutex_lock(&t->mutex);
+	t->stage = TRIM_IDLE;
+	pthread_mutex_unlock(&t->mutex);
+}
