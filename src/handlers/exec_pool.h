@@ -1,5 +1,5 @@
-/* exec_pool.h - the parts of the exec handlers: pool (thread, loop), handler (command, base environment), run (one process).
- * Private to exec*.c. Everything that is not marked otherwise belongs to the pool's thread. */
+/* exec_pool.h - the parts of the exec handlers: pool (thread, loop), handler (command, base environment), run (one
+ * process). Private to exec*.c. Everything that is not marked otherwise belongs to the pool's thread. */
 #ifndef RDV_HANDLERS_EXEC_POOL_H
 #define RDV_HANDLERS_EXEC_POOL_H
 #include <pthread.h>
@@ -64,7 +64,8 @@ char **rdv_exec_env_build(struct rdv_exec_env *env, char *const *base, size_t ba
 			  const struct rdv_body *body);
 void rdv_exec_env_done(struct rdv_exec_env *env);
 bool rdv_exec_env_is_ours(const char *name); /* one that a call sets */
-/* The inherited one without REDRIVE_*, with `pairs` on top: owned array of owned strings, NULL-terminated. NULL without memory. */
+/* The inherited one without REDRIVE_*, with `pairs` on top: owned array of owned strings, NULL-terminated. NULL without
+ * memory. */
 char **rdv_exec_env_base(char *const *inherited, const struct rdv_pair *pairs, size_t pair_count, size_t *count);
 void rdv_exec_env_free(char **items);
 #endif

@@ -1,12 +1,12 @@
-/* http_pool.h - the parts of the http handlers: pool (thread, sockets, timers), handler (queue), transfer (one request).
- * Private to http*.c. Everything that is not marked otherwise belongs to the pool's thread. */
+/* http_pool.h - the parts of the http handlers: pool (thread, sockets, timers), handler (queue), transfer (one
+ * request). Private to http*.c. Everything that is not marked otherwise belongs to the pool's thread. */
 #ifndef RDV_HANDLERS_HTTP_POOL_H
 #define RDV_HANDLERS_HTTP_POOL_H
 #include <pthread.h>
 #include "http_answer.h"
 #include "http_request.h"
 
-struct rdv_http_fd { /* by descriptor */
+struct rdv_http_fd {        /* by descriptor */
 	uint8_t wanted;     /* CURL_POLL_IN | OUT, by curl */
 	uint8_t registered; /* the same, in the epoll set */
 	bool connection;    /* we opened it and are told when it is closed */
@@ -22,7 +22,7 @@ struct rdv_http_pool {
 	struct rdv_http *delivering; /* list by next_delivering: handlers with finished calls */
 	uint64_t connections;        /* what the multi handle was told */
 	pthread_t thread;
-	pthread_mutex_t mutex; /* guards what follows, and each handler's inbox part */
+	pthread_mutex_t mutex;  /* guards what follows, and each handler's inbox part */
 	struct rdv_http *dirty; /* list by next_dirty: handlers with something in the inbox */
 	uint64_t wanted_connections;
 	bool woken, stopping;
@@ -32,7 +32,7 @@ struct rdv_http_transfer {
 	struct rdv_http *handler; /* borrows */
 	CURL *easy;
 	struct rdv_http_transfer *next, *previous; /* in the handler's active list, or (next alone) its idle stack */
-	struct rdv_call *call; /* owns while active */
+	struct rdv_call *call;                     /* owns while active */
 	struct rdv_http_request request;
 	struct rdv_http_reply reply; /* borrows from head and body */
 	struct rdv_buffer head, body;
@@ -78,9 +78,10 @@ void rdv_http_deliver(struct rdv_http *h); /* hands its finished calls over */
 
 /* ---- http_transfer.c ---- */
 struct rdv_http_transfer *rdv_http_transfer_new(struct rdv_http *h); /* NULL without memory */
-void rdv_http_transfer_free(struct rdv_http_transfer *t);           /* not active */
+void rdv_http_transfer_free(struct rdv_http_transfer *t);            /* not active */
 /* Sends the call; NO_MEMORY, CORRUPT: it did not start, the call is still the caller's, with its answer set. */
-enum redrive_status rdv_http_transfer_start(struct rdv_http_transfer *t, struct rdv_call *call, int64_t now_us) RDV_MUST_CHECK;
+enum redrive_status rdv_http_transfer_start(struct rdv_http_transfer *t, struct rdv_call *call,
+					    int64_t now_us) RDV_MUST_CHECK;
 /* It ended with this result: sets the answer, gives the call back. */
 struct rdv_call *rdv_http_transfer_finish(struct rdv_http_transfer *t, CURLcode result, int64_t now_us);
 /* Ends it now, without an answer. */

@@ -1,12 +1,15 @@
 /* kit.h - what the handlers' tests share: calls with a message in them, and a sink that collects what comes back.
- * Nothing here waits by sleeping: kit_wait returns when the wanted number of calls has come back, or fails after 30 s. */
+ * Nothing here waits by sleeping: kit_wait returns when the wanted number of calls has come back, or fails after 30 s.
+ */
 #ifndef RDV_TESTS_HANDLERS_KIT_H
 #define RDV_TESTS_HANDLERS_KIT_H
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -48,7 +48,8 @@ static void close_http(struct world *w)
 static void open_exec(struct world *w, enum behaviour behaviour, int64_t timeout_ms)
 {
 	static const char *const acks[] = {"true"}, *const hangs[] = {"sleep", "1000"};
-	struct rdv_exec_options options = {.command = behaviour == ACKS ? acks : hangs, .command_count = behaviour == ACKS ? 1 : 2,
+	struct rdv_exec_options options = {.command = behaviour == ACKS ? acks : hangs,
+					   .command_count = behaviour == ACKS ? 1 : 2,
 					   .timeout_ms = timeout_ms};
 
 	assert_int_equal(rdv_exec_pool_new(&w->exec, NULL), REDRIVE_OK);
