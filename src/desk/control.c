@@ -89,6 +89,20 @@ static int schema_version(sqlite3 *db)
 	return version;
 }
 
+/* What a crash left of plans that were being made; the newest number that was given out. */
+static enum redrive_status tidy(struct rdv_desk_control *c)
+{
+	sqlite3_stmt *s = NULL;
+	enum redrive_status status =
+		rdv_desk_sql_exec(c->db, "DELETE FROM frozen WHERE plan NOT IN (SELECT number FROM plan)");
+	if (status == REDRIVE_OK)
+		status = rdv_desk_sql_prepare(c->db, "SELECT max(number) FROM plan", &s);
+	if (status == REDRIVE_OK && sqlite3_step(s) == SQLITE_ROW)
+		c->newest_plan = sqlite3_column_int64(s, 0);
+	sqlite3_finalize(s);
+	return status;
+}
+
 static enum redrive_status migrate(struct rdv_desk_control *c, struct rdv_error *error)
 {
 	int version = schema_version(c->db);
@@ -127,8 +141,9 @@ enum redrive_status rdv_desk_control_open(struct rdv_desk_control *c, const char
 	}
 	/* After the version is known: journal_mode writes. */
 	if (status == REDRIVE_OK)
-		status = rdv_desk_sql_exec(
-			c->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = 0;");
+		status = rdv_desk_sql_exec(c->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+	if (status == REDRIVE_OK)
+		status = tidy(c);
 	if (status != REDRIVE_OK) {
 		if (error && !error->text[0])
 			rdv_error_set(error, status, "decisions '%s': %s", path,

@@ -1,9 +1,9 @@
-/* control.h - control.db: what people decided, and what became of it. SQLite, WAL, synchronous=FULL: durable when it returns.
+/* control.h - control.db: what people decided, and what became of it. SQLite, WAL, synchronous=FULL: durable when it
+ * returns.
  *
- *   plan     one row per replay; frozen = its letters in the order of sending, with outcomes; tally = how many letters of
- *            a plan have which outcome, kept by a trigger in the same transaction, so that the sum always holds
- *   letter   the decided state of a letter; no row = new
- *   audit    who did what; `hash` is reserved for the chain
+ *   plan     one row per replay; frozen = its letters in the order of sending, with outcomes; tally = how many letters
+ * of a plan have which outcome, kept by a trigger in the same transaction, so that the sum always holds letter   the
+ * decided state of a letter; no row = new audit    who did what; `hash` is reserved for the chain
  *
  * One connection, one mutex; every function here is called with the mutex held unless it says otherwise. Any thread. */
 #ifndef RDV_DESK_CONTROL_H
@@ -33,7 +33,8 @@ struct rdv_desk_control {
 };
 
 /* Without the mutex. Migrates an older schema; VERSION: a newer one, nothing was changed. */
-enum redrive_status rdv_desk_control_open(struct rdv_desk_control *c, const char *path, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_desk_control_open(struct rdv_desk_control *c, const char *path,
+					  struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_desk_control_close(struct rdv_desk_control *c);
 
 static inline void rdv_desk_control_lock(struct rdv_desk_control *c)
@@ -63,9 +64,13 @@ enum redrive_status rdv_desk_control_letter(struct rdv_desk_control *c, const ui
 /* Gives the letter to a plan, unless its state forbids it: CONFLICT, *why = the reason for a person. */
 enum redrive_status rdv_desk_control_claim(struct rdv_desk_control *c, const uint8_t id[16], uint64_t plan,
 					   char why[64]) RDV_MUST_CHECK;
-/* Ends the plan's hold on it: replayed (next may be NULL), or back to the state before. Nothing if another plan has it. */
-enum redrive_status rdv_desk_control_release(struct rdv_desk_control *c, const uint8_t id[16], uint64_t plan, bool replayed,
-					     const uint8_t *next) RDV_MUST_CHECK;
-struct rdv_desk_audit_entry { const char *who, *action, *target, *detail; };
-enum redrive_status rdv_desk_control_audit(struct rdv_desk_control *c, const struct rdv_desk_audit_entry *entry) RDV_MUST_CHECK;
+/* Ends the plan's hold on it: replayed (next may be NULL), or back to the state before. Nothing if another plan has it.
+ */
+enum redrive_status rdv_desk_control_release(struct rdv_desk_control *c, const uint8_t id[16], uint64_t plan,
+					     bool replayed, const uint8_t *next) RDV_MUST_CHECK;
+struct rdv_desk_audit_entry {
+	const char *who, *action, *target, *detail;
+};
+enum redrive_status rdv_desk_control_audit(struct rdv_desk_control *c,
+					   const struct rdv_desk_audit_entry *entry) RDV_MUST_CHECK;
 #endif

@@ -53,6 +53,7 @@ enum redrive_status rdv_desk_open(const struct rdv_desk_options *options, struct
 		return rdv_error_set(error, REDRIVE_NO_MEMORY, "open desk: no memory");
 	}
 	d->hot_ms = options->hot_ms;
+	d->unknown_ms = options->unknown_ms;
 	d->say = (struct rdv_desk_say){options->say, options->say_ctx};
 	enum redrive_status status = open_parts(d, options, error);
 	if (status == REDRIVE_OK)

@@ -1,8 +1,8 @@
 /* intake.h - the way of a letter from the core thread to the store: a bounded queue and one writer thread.
  *
- * put never blocks: beyond 32,768 letters or 32 MiB it answers FULL and the lane keeps its message as dying. The writer takes all that is
- * there, at most 10,000 letters or 16 MiB, and stores it with one sync; then each letter's `stored` is called from
- * its thread. stop lets it store what is queued. */
+ * put never blocks: beyond 32,768 letters or 32 MiB it answers FULL and the lane keeps its message as dying. The writer
+ * takes all that is there, at most 10,000 letters or 16 MiB, and stores it with one sync; then each letter's `stored`
+ * is called from its thread. stop lets it store what is queued. */
 #ifndef RDV_DESK_INTAKE_H
 #define RDV_DESK_INTAKE_H
 #include <pthread.h>
@@ -23,10 +23,10 @@ struct rdv_desk_intake {
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
 	struct rdv_desk_letter *head, **tail; /* owns */
-	uint64_t count, bytes; /* in the queue */
-	_Atomic uint64_t waiting; /* queue and batch at work */
-	struct rdv_desk_incoming *items; /* owns: scratch */
-	struct rdv_desk_letter **batch;  /* owns: scratch */
+	uint64_t count, bytes;                /* in the queue */
+	_Atomic uint64_t waiting;             /* queue and batch at work */
+	struct rdv_desk_incoming *items;      /* owns: scratch */
+	struct rdv_desk_letter **batch;       /* owns: scratch */
 	pthread_t thread;
 	bool running, stopping;
 };
@@ -41,5 +41,6 @@ void rdv_desk_intake_done(struct rdv_desk_intake *in); /* stops first; letters n
 enum redrive_status rdv_desk_intake_start(struct rdv_desk_intake *in) RDV_MUST_CHECK;
 void rdv_desk_intake_stop(struct rdv_desk_intake *in);
 /* Takes ownership of both blocks in any case. FULL, CLOSED, NO_MEMORY: `stored` is not called. */
-enum redrive_status rdv_desk_intake_put(struct rdv_desk_intake *in, const struct rdv_desk_letter *letter) RDV_MUST_CHECK;
+enum redrive_status rdv_desk_intake_put(struct rdv_desk_intake *in,
+					const struct rdv_desk_letter *letter) RDV_MUST_CHECK;
 #endif

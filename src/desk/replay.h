@@ -1,8 +1,9 @@
 /* replay.h - the runner: one thread that carries out running plans.
  *
- * For each running plan it claims letters in the frozen order, at the plan's rate and within its window, and gives them to their
- * lanes by the runtime's seam; outcomes come back and are booked in control.db before the lane may forget. Everything it needs to go on
- * after a crash is in control.db. See replay.c for the order of the steps and why no letter goes out twice. */
+ * For each running plan it claims letters in the frozen order, at the plan's rate and within its window, and gives them
+ * to their lanes by the runtime's seam; outcomes come back and are booked in control.db before the lane may forget.
+ * Everything it needs to go on after a crash is in control.db. See replay.c for the order of the steps and why no
+ * letter goes out twice. */
 #ifndef RDV_DESK_REPLAY_H
 #define RDV_DESK_REPLAY_H
 #include <pthread.h>
@@ -24,7 +25,7 @@ struct rdv_desk_replays {
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
 	struct rdv_desk_report *reports, **reports_tail; /* owns */
-	bool changed;  /* a plan was acted on */
+	bool changed;                                    /* a plan was acted on */
 	bool stopping, running;
 	pthread_t thread;
 	struct rdv_desk_run_plan *plans; /* owns; the runner's */

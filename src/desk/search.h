@@ -1,7 +1,8 @@
 /* search.h - pages of letters in order of death: a merge of the runs of all segments.
  *
- * Every (segment, run) is a source that gives the entries of one term in order; a source is opened only when its span of times could
- * hold the next one, so a first page touches one or two runs, however many there are. A page belongs to one question. */
+ * Every (segment, run) is a source that gives the entries of one term in order; a source is opened only when its span
+ * of times could hold the next one, so a first page touches one or two runs, however many there are. A page belongs to
+ * one question. */
 #ifndef RDV_DESK_SEARCH_H
 #define RDV_DESK_SEARCH_H
 #include "store.h"
@@ -37,7 +38,8 @@ struct rdv_desk_merge_options {
 	const struct rdv_desk_position *after;
 };
 enum redrive_status rdv_desk_merge_begin(struct rdv_desk_merge *m, struct rdv_desk_store *store,
-					 struct rdv_desk_reader *reader, const struct rdv_desk_merge_options *options) RDV_MUST_CHECK;
+					 struct rdv_desk_reader *reader,
+					 const struct rdv_desk_merge_options *options) RDV_MUST_CHECK;
 void rdv_desk_merge_done(struct rdv_desk_merge *m);
 /* NOT_FOUND: the end. */
 enum redrive_status rdv_desk_merge_next(struct rdv_desk_merge *m, struct rdv_desk_place *place,

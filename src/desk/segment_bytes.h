@@ -14,5 +14,5 @@ static inline uint64_t rdv_desk_segment_sum(uint64_t number, uint64_t at, const 
 }
 void rdv_desk_segment_head_encode(const struct rdv_desk_segment_head *h, uint8_t out[RDV_DESK_SEGMENT_HEADER]);
 void rdv_desk_segment_block_encode(const struct rdv_desk_segment_block *b, uint64_t number, const uint8_t *stored,
-			      uint8_t out[RDV_DESK_SEGMENT_BLOCK_HEADER]);
+				   uint8_t out[RDV_DESK_SEGMENT_BLOCK_HEADER]);
 #endif

@@ -1,8 +1,8 @@
 /* store.h - all letter segments of a desk with their indexes: taking batches in, rolling, recovery, reading.
  *
- * A part is one segment with its index and filter. The last part takes in; the others never change. Parts are only ever added while
- * the store is open. One thread takes in; any number may read, each with a reader (a set of index views and the last block read)
- * that it borrows from a small pool for the length of one question. */
+ * A part is one segment with its index and filter. The last part takes in; the others never change. Parts are only ever
+ * added while the store is open. One thread takes in; any number may read, each with a reader (a set of index views and
+ * the last block read) that it borrows from a small pool for the length of one question. */
 #ifndef RDV_DESK_STORE_H
 #define RDV_DESK_STORE_H
 #include <pthread.h>
@@ -13,15 +13,15 @@
 
 struct rdv_desk_part {
 	struct rdv_desk_segment segment;
-	char *index_path;              /* owns */
-	_Atomic unsigned index_made;   /* rises when the index file is replaced: views open it again */
-	_Atomic bool index_broken;     /* no index now: questions answer IO until it is made again */
+	char *index_path;            /* owns */
+	_Atomic unsigned index_made; /* rises when the index file is replaced: views open it again */
+	_Atomic bool index_broken;   /* no index now: questions answer IO until it is made again */
 	/* the taking thread's */
-	struct rdv_desk_index *index;  /* NULL: sealed, or broken */
+	struct rdv_desk_index *index; /* NULL: sealed, or broken */
 	struct rdv_desk_filter filter;
 	bool filter_ready;
-	int64_t rebuild_at;            /* mono ms: not before */
-	bool anchored;                 /* nothing was written since the last anchor */
+	int64_t rebuild_at; /* mono ms: not before */
+	bool anchored;      /* nothing was written since the last anchor */
 };
 
 struct rdv_desk_say {
@@ -35,9 +35,9 @@ struct rdv_desk_reader {
 	struct rdv_desk_view *views; /* owns; by part */
 	unsigned *made;              /* owns; index_made when the view was opened, 0 = not open */
 	size_t capacity;
-	size_t block_part;           /* the last block read */
+	size_t block_part; /* the last block read */
 	uint64_t block_at;
-	struct rdv_block *block;     /* owns */
+	struct rdv_block *block; /* owns */
 	bool taken;
 };
 
@@ -89,7 +89,10 @@ void rdv_desk_store_idle(struct rdv_desk_store *s);
 void rdv_desk_store_warm(struct rdv_desk_store *s);
 
 /* ---- reading: any thread ---- */
-struct rdv_desk_place { uint32_t part; uint32_t seq; };
+struct rdv_desk_place {
+	uint32_t part;
+	uint32_t seq;
+};
 size_t rdv_desk_store_count(struct rdv_desk_store *s);
 struct rdv_desk_part *rdv_desk_store_part(struct rdv_desk_store *s, size_t i); /* borrows, lives as long as the store */
 struct rdv_desk_reader *rdv_desk_reader_take(struct rdv_desk_store *s);        /* waits for one */
@@ -98,16 +101,18 @@ void rdv_desk_reader_give(struct rdv_desk_store *s, struct rdv_desk_reader *r);
 enum redrive_status rdv_desk_reader_view(struct rdv_desk_store *s, struct rdv_desk_reader *r, size_t part,
 					 struct rdv_desk_view **out) RDV_MUST_CHECK;
 /* The letter's frame; slices borrow from the reader until its next read. CORRUPT: its block is damaged. */
-enum redrive_status rdv_desk_reader_frame(struct rdv_desk_store *s, struct rdv_desk_reader *r, struct rdv_desk_place place,
-					  struct rdv_letter_frame *out) RDV_MUST_CHECK;
+enum redrive_status rdv_desk_reader_frame(struct rdv_desk_store *s, struct rdv_desk_reader *r,
+					  struct rdv_desk_place place, struct rdv_letter_frame *out) RDV_MUST_CHECK;
 /* Where the newest readable letter with this id is. NOT_FOUND; CORRUPT: it was here, and is damaged. */
 enum redrive_status rdv_desk_reader_find(struct rdv_desk_store *s, struct rdv_desk_reader *r, const uint8_t id[16],
 					 struct rdv_desk_place *out) RDV_MUST_CHECK;
 
 /* ---- inside: recover.c ---- */
 enum redrive_status rdv_desk_part_index(struct rdv_desk_store *s, struct rdv_desk_part *p,
-					const struct rdv_desk_segment_scan *scan, struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_desk_part_rebuild(struct rdv_desk_store *s, struct rdv_desk_part *p, struct rdv_error *error) RDV_MUST_CHECK;
+					const struct rdv_desk_segment_scan *scan,
+					struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_desk_part_rebuild(struct rdv_desk_store *s, struct rdv_desk_part *p,
+					  struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_desk_store_recover(struct rdv_desk_store *s, struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_desk_store_add_part(struct rdv_desk_store *s, struct rdv_desk_part *p) RDV_MUST_CHECK;
 struct rdv_desk_part *rdv_desk_part_new(struct rdv_desk_store *s, uint32_t day, uint64_t number);

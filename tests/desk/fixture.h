@@ -1,5 +1,5 @@
-/* fixture.h - what the desk's tests share: a directory of their own, letters made of numbers, a desk that waits for what was put.
- * Header only, since each test is one program. */
+/* fixture.h - what the desk's tests share: a directory of their own, letters made of numbers, a desk that waits for
+ * what was put. Header only, since each test is one program. */
 #ifndef RDV_TESTS_DESK_FIXTURE_H
 #define RDV_TESTS_DESK_FIXTURE_H
 #include <setjmp.h>
