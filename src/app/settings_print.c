@@ -124,11 +124,14 @@ void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const v
 			rdv_print_section(out, row->sub, at, indent + 2);
 			continue;
 		}
+		size_t space = out->size;
 		rdv_buffer_text(out, " ");
 		if (row->kind == RDV_SETTING_CUSTOM)
 			row->print(out, at, indent);
 		else
 			print_value(out, row, at);
+		if (!out->failed && out->data[space + 1] == '\n') /* a block follows: no blank before the line's end */
+			memmove(out->data + space, out->data + space + 1, --out->size - space);
 	}
 }
 

@@ -99,7 +99,7 @@ const char *rdv_load_path(struct rdv_load *l, const char *key, yaml_node_t *node
 		rdv_load_error(l, node, "'%s' is empty: give a file name", key);
 		return NULL;
 	}
-	if (text[0] == '/')
+	if (text[0] == '/' || strcmp(l->settings->dir, ".") == 0)
 		return text;
 	size_t size = strlen(l->settings->dir) + strlen(text) + 2;
 	char *path = rdv_settings_alloc(l->settings, size);
