@@ -49,8 +49,8 @@ static enum redrive_status identify(struct rdv_survey *v, const struct rdv_segme
 	v->store->seed = rdv_frame_seed(id->log_id, id->salt);
 	v->store->segment_size = id->segment_size;
 	v->store->origin = id->origin;
-	v->any_number = id->origin != v->numbers[from];
-	v->last = v->start = id->base;
+	v->any_number = !good[from] || id->origin != v->numbers[from];
+	v->last = v->start = good[from] ? h[from].base : 0;
 	v->voided = from;
 	return REDRIVE_OK;
 }

@@ -175,7 +175,7 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 	pthread_mutex_lock(&log->mutex);
 	out->bytes = (uint64_t)log->segment_count * log->store.segment_size;
 	out->head = log->at.segment;
-	out->refuses = rdv_log_refuses(log, 0);
+	out->refuses = rdv_log_refuses(log, RDV_PAGE); /* a small message would be refused */
 	left = room(log);
 	durable_beyond = log->durable_end.segment > log->owner_tail;
 	pthread_mutex_unlock(&log->mutex);
