@@ -191,6 +191,8 @@ void rdv_lane_write_counters(struct rdv_lane *l, struct rdv_effects *out)
 
 	a.first -= a.first_calls;
 	a.retries -= a.calls - a.first_calls;
+	a.dead -= l->unwritten_dead;
+	a.revoked -= l->unwritten_revoked;
 	rdv_counters_encode(&a, &out->arena);
 	if (l->target)
 		rdv_counters_append_throughput(rdv_target_throughput(l->target), &out->arena);

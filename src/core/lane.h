@@ -115,6 +115,9 @@ void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
  *      A BODY that is re-appended because another lane owns it would come back to life in the lanes that finished it: for each of those,
  *      rdv_lane_done_again must be called in the same turn; its DONE then lies behind the BODY. ---- */
 bool rdv_lane_owns(const struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place, uint32_t *entry);
+/* Places in effects grow old: trimming moves records. Whoever reads a STATE asks here first, and again when the read says NOT_FOUND. */
+struct rdv_place rdv_lane_state_place(const struct rdv_lane *l, uint32_t entry);
+struct rdv_place rdv_lane_body_place(const struct rdv_lane *l, uint32_t entry); /* segment 0: a replay's, or gone */
 void rdv_lane_moved(struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place);
 void rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
 void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out);

@@ -29,15 +29,24 @@ static uint64_t call_of(const struct rdv_entry *e)
 	return e->seq << 32 | e->member;
 }
 
+/* The oldest turn that holds outcomes; others may have gone before it. */
+static int64_t oldest_outcome(const struct rdv_lane *l)
+{
+	for (size_t i = 0; i < l->turns.count; i++) {
+		const struct rdv_turn *t = rdv_ring_at(&l->turns, i);
+		if (t->outcomes)
+			return t->since;
+	}
+	return l->open_turn.since;
+}
+
 bool rdv_lane_overloaded(const struct rdv_lane *l, struct rdv_now now)
 {
-	const struct rdv_turn *oldest = l->turns.count ? rdv_ring_at(&l->turns, 0) : &l->open_turn;
-
 	if (!l->unrecorded)
 		return false;
 	if (l->unrecorded >= l->unrecorded_max || l->unrecorded_bytes >= UNRECORDED_BYTES)
 		return true;
-	return oldest->outcomes && now.mono.ms - oldest->since > UNRECORDED_AGE_MS;
+	return now.mono.ms - oldest_outcome(l) > UNRECORDED_AGE_MS;
 }
 
 void rdv_lane_work(struct rdv_lane *l, struct rdv_now now, struct rdv_work *out)

@@ -99,8 +99,11 @@ void rdv_lane_join(struct rdv_lane *l, uint32_t ref)
 	k->replays += e->replay;
 	rdv_order_insert(&l->order, k, ref);
 	/* A smaller position goes first (G2): the one that was ready steps back. */
-	if (by_key(l) && first && k->first == ref && rdv_lane_entry(l, first)->state == RDV_STATE_READY)
-		rdv_lane_unready(l, first, RDV_STATE_HELD);
+	if (by_key(l) ? k->first != ref : !e->replay)
+		return;
+	for (uint32_t at = e->member; at && (!by_key(l) || at == first); at = rdv_lane_entry(l, at)->member)
+		if (rdv_lane_entry(l, at)->state == RDV_STATE_READY)
+			rdv_lane_unready(l, at, RDV_STATE_HELD);
 }
 
 void rdv_lane_leave(struct rdv_lane *l, uint32_t ref)
@@ -140,7 +143,7 @@ static void promote_ordered(struct rdv_lane *l, uint32_t key, struct rdv_now now
 		if (!ref)
 			return;
 		e = rdv_lane_entry(l, ref);
-		if (e->state != RDV_STATE_HELD || e->doubles || e->todo)
+		if (e->state != RDV_STATE_HELD || e->doubles || e->todo == RDV_TODO_CRASH)
 			return;
 		if (!rdv_lane_over_limit(l, e)) {
 			/* With a closed gate a live member may have been made ready before: it is not the candidate. */
@@ -156,10 +159,16 @@ static uint32_t first_replay(const struct rdv_lane *l, const struct rdv_key *k)
 {
 	for (uint32_t ref = k->first; ref; ref = rdv_lane_entry(l, ref)->member) {
 		const struct rdv_entry *e = rdv_lane_entry(l, ref);
-		if (e->replay && !e->todo && !e->doubles && (e->state == RDV_STATE_HELD || e->state == RDV_STATE_READY))
+		if (e->replay && e->todo != RDV_TODO_CRASH && !e->doubles &&
+		    (e->state == RDV_STATE_HELD || e->state == RDV_STATE_READY))
 			return ref;
 	}
 	return 0;
+}
+
+uint32_t rdv_lane_next_of_key(const struct rdv_lane *l, const struct rdv_key *k)
+{
+	return by_key(l) ? candidate(l, k) : first_replay(l, k);
 }
 
 static void promote_unordered(struct rdv_lane *l, uint32_t key, struct rdv_effects *out)
@@ -185,6 +194,8 @@ static void promote_unordered(struct rdv_lane *l, uint32_t key, struct rdv_effec
 
 void rdv_lane_promote(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out)
 {
+	if (!rdv_order_key(&l->order, key)->used)
+		return; /* nothing is left of it */
 	if (by_key(l))
 		promote_ordered(l, key, now, out);
 	else

@@ -104,6 +104,7 @@ struct rdv_lane {
 
 	struct rdv_account account;
 	bool counters_changed;
+	uint64_t unwritten_dead, unwritten_revoked; /* counted, but their STATE waits for its history */
 	struct rdv_run_list done, started;
 	struct rdv_released released[RDV_RELEASED_SLOTS];
 	uint64_t released_used; /* bit per slot */
@@ -195,6 +196,8 @@ void rdv_lane_join(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_leave(struct rdv_lane *l, uint32_t ref); /* out of its key's order, if it is in it */
 void rdv_lane_promote(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out);
 void rdv_lane_unblock_key(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out);
+uint32_t rdv_lane_next_of_key(const struct rdv_lane *l,
+			      const struct rdv_key *k); /* the member whose turn it is; 0 = none */
 bool rdv_lane_is_head(const struct rdv_lane *l, uint32_t ref);
 void rdv_lane_set_gate(struct rdv_lane *l, uint32_t key, bool closed, uint64_t letter_seq, struct rdv_effects *out);
 /* order: none: may this live message go, as far as replays of its key are concerned? If not it has joined the key. */

@@ -269,6 +269,8 @@ void rdv_lane_replay_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now
 	rdv_lane_release_state(l, e);
 	rdv_lane_forget_key(l, e);
 	rdv_lane_drop_entry(l, ref);
+	if (key && !final)
+		rdv_lane_promote(l, key, now, out);
 }
 
 void rdv_lane_outcome_stored(struct rdv_lane *l, struct rdv_now now, uint64_t request, struct rdv_effects *out)
@@ -398,15 +400,18 @@ enum redrive_status rdv_lane_fold_request(struct rdv_lane *l, uint64_t number, s
 	if (request.state == RDV_REQUEST_OPEN)
 		return fold_open(l, number, &request, place);
 	item = rdv_lane_find_request(l, number);
-	ref = item ? rdv_lane_item(l, item)->entry : 0;
+	/* Trimming may have taken the open request away, but not its STATE. */
+	ref = item ? rdv_lane_item(l, item)->entry : rdv_lane_find(l, request.seq);
+	if (ref && !item && (rdv_lane_entry(l, ref)->replay || rdv_lane_entry(l, ref)->body_segment))
+		ref = 0;
 	if (!item && request.state == RDV_REQUEST_FINISHED)
 		item = add_item(l, number, &request);
-	if (!item)
-		return request.state == RDV_REQUEST_GONE ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 	if (ref) {
 		rdv_lane_forget_key(l, rdv_lane_entry(l, ref));
 		rdv_lane_drop_entry(l, ref);
 	}
+	if (!item)
+		return request.state == RDV_REQUEST_GONE ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 	if (request.state == RDV_REQUEST_GONE) {
 		drop_item(l, item);
 		return REDRIVE_OK;

@@ -48,7 +48,7 @@ void rdv_lane_save_state(struct rdv_lane *l, uint32_t ref, struct rdv_now now, s
 	size_t at = rdv_lane_begin_record(out);
 	struct rdv_effect *effect;
 
-	s->kind = (enum rdv_state)e->state;
+	s->kind = e->state == RDV_STATE_HELD ? RDV_STATE_READY : (enum rdv_state)e->state;
 	s->suspicion = e->suspicion;
 	s->last_bad_charged = e->bad_charged;
 	rdv_state_encode(s, &out->arena);
@@ -96,6 +96,14 @@ static void save_dying(struct rdv_lane *l, uint32_t ref, struct rdv_now now, str
 	l->state.delay_ms = 0;
 	rdv_lane_save_state(l, ref, now, out);
 	rdv_lane_follow_up(l, RDV_ONCE_LETTER, ref, l->state.cause_seq, out);
+}
+
+/* Deaths that the log does not know yet are left out of COUNTERS: after a crash the message lives. */
+static void count_unwritten(struct rdv_lane *l, const struct rdv_entry *e, int by)
+{
+	if (!e->replay)
+		*(e->member == RDV_REASON_REVOKED ? &l->unwritten_revoked : &l->unwritten_dead) +=
+			(uint64_t)(int64_t)by;
 }
 
 /* Whom a follower followed, until its history is there; rarely more than a few. */
@@ -167,6 +175,7 @@ void rdv_lane_die(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum rdv
 	rdv_lane_set_state(l, e, RDV_STATE_DYING);
 	if (!state && has_history(e)) {
 		note_cause(l, e->seq, out);
+		count_unwritten(l, e, 1);
 		rdv_lane_ask_history(l, ref, RDV_TODO_DIE, out);
 	} else {
 		if (!state)
@@ -189,11 +198,10 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 		rdv_lane_replay_finish(l, ref, now, outcome, out);
 		return;
 	}
-	if (key) {
-		if (!e->blocks)
-			rdv_order_key(&l->order, key)->blocked++;
+	if (key && e->state != RDV_STATE_DYING)
+		rdv_order_key(&l->order, key)->blocked++;
+	if (key && (e->blocks || e->state != RDV_STATE_DYING))
 		rdv_lane_follow_up(l, RDV_ONCE_KEY, key, 0, out);
-	}
 	if (e->state == RDV_STATE_DYING)
 		e->state = outcome; /* counted when it began to die */
 	else
@@ -248,6 +256,7 @@ void rdv_lane_restate(struct rdv_lane *l, struct rdv_now now, uint32_t ref, stru
 	switch ((enum rdv_todo)e->todo) {
 	case RDV_TODO_DIE:
 		s->cause_seq = take_cause(l, e->seq);
+		count_unwritten(l, e, -1);
 		save_dying(l, ref, now, out);
 		break;
 	case RDV_TODO_CRASH:

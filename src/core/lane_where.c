@@ -51,6 +51,20 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 	return REDRIVE_OK;
 }
 
+struct rdv_place rdv_lane_state_place(const struct rdv_lane *l, uint32_t ref)
+{
+	const struct rdv_entry *e = rdv_lane_entry(l, ref);
+
+	return (struct rdv_place){e->state_segment, e->state_offset, e->state_length};
+}
+
+struct rdv_place rdv_lane_body_place(const struct rdv_lane *l, uint32_t ref)
+{
+	const struct rdv_entry *e = rdv_lane_entry(l, ref);
+
+	return e->replay ? (struct rdv_place){0} : (struct rdv_place){e->body_segment, e->body_offset, e->body_length};
+}
+
 /* Puts a position into a sorted list of at most max. */
 static size_t keep_smallest(uint64_t seqs[], size_t count, size_t max, uint64_t seq)
 {
@@ -197,12 +211,13 @@ static bool check_key_rules(const struct rdv_lane *l, const char **what)
 {
 	for (uint32_t key = 0; (key = rdv_order_each(&l->order, key)) != 0;) {
 		const struct rdv_key *k = rdv_order_key(&l->order, key);
-		const struct rdv_entry *first = k->first ? rdv_lane_entry(l, k->first) : NULL;
+		uint32_t next = k->running || k->blocked ? 0 : rdv_lane_next_of_key(l, k);
+		const struct rdv_entry *e = next ? rdv_lane_entry(l, next) : NULL;
 
-		if (l->policy.order != RDV_ORDER_KEY || k->running || k->blocked || k->closed || !first)
-			continue;
-		HOLDS(first->state != RDV_STATE_HELD || first->doubles || first->todo,
-		      "the first of a key is not held for nothing");
+		if (e && e->state == RDV_STATE_HELD)
+			HOLDS(e->doubles || e->todo == RDV_TODO_CRASH, "the next of a key is not held for nothing");
+		HOLDS(k->refs || k->first || k->running || k->blocked || k->closed || k->replays,
+		      "an idle key is given back");
 	}
 	return true;
 }

@@ -64,13 +64,37 @@ struct world {
 	struct rdv_mono wake;
 };
 
+/* For a person who looks for a defect. */
+static void MAYBE_UNUSED world_dump(struct world *w)
+{
+	for (uint32_t ref = 1; ref <= w->lane->entries.used; ref++) {
+		const struct rdv_entry *e = rdv_lane_entry(w->lane, ref);
+		if (!e->ghost)
+			print_message("entry %u seq %llu %s key %u charged %u joined %d todo %d replay %d doubles %d "
+				      "blocks %d queued %d "
+				      "unplaced %d state %u\n",
+				      ref, (unsigned long long)e->seq, rdv_state_name((enum rdv_state)e->state), e->key,
+				      e->charged, e->joined, e->todo, e->replay, e->doubles, e->blocks, e->queued,
+				      e->unplaced, e->state_segment);
+	}
+	for (uint32_t key = 0; (key = rdv_order_each(&w->lane->order, key)) != 0;) {
+		const struct rdv_key *k = rdv_order_key(&w->lane->order, key);
+		print_message("key %u hash %llu first %u last %u running %u blocked %u refs %u replays %u closed %d "
+			      "letter %llu\n",
+			      key, (unsigned long long)k->hash, k->first, k->last, k->running, k->blocked, k->refs,
+			      k->replays, k->closed, (unsigned long long)k->letter_seq);
+	}
+}
+
 static void MAYBE_UNUSED world_check(struct world *w)
 {
 	const char *what = "";
 	static int32_t live[WORLD_SEGMENTS];
 
-	if (!rdv_lane_check(w->lane, &what))
+	if (!rdv_lane_check(w->lane, &what)) {
+		world_dump(w);
 		fail_msg("invariant broken: %s", what);
+	}
 	memset(live, 0, sizeof live);
 	for (uint32_t ref = 1; ref <= w->lane->entries.used; ref++) {
 		const struct rdv_entry *e = rdv_lane_entry(w->lane, ref);
@@ -204,7 +228,8 @@ static void world_desk(struct world *w)
 	if (w->no_restate)
 		return;
 	for (size_t i = 0; i < w->restate_count; i++)
-		rdv_lane_restate(w->lane, w->now, w->restates[i].entry, world_read(w, w->restates[i].place), &w->out);
+		rdv_lane_restate(w->lane, w->now, w->restates[i].entry,
+				 world_read(w, rdv_lane_state_place(w->lane, w->restates[i].entry)), &w->out);
 	w->restate_count = 0;
 }
 
@@ -276,8 +301,8 @@ static void MAYBE_UNUSED world_answer(struct world *w, uint64_t seq, const struc
 	assert_non_null(c);
 	c->open = false;
 	assert_int_equal(rdv_dispatcher_verdict(w->dispatcher, w->now, w->lane, c->effect.entry,
-						c->effect.dispatch.call, v, world_read(w, c->effect.dispatch.state),
-						&w->out),
+						c->effect.dispatch.call, v,
+						world_read(w, rdv_lane_state_place(w->lane, c->effect.entry)), &w->out),
 			 REDRIVE_OK);
 	world_end_turn(w);
 }
