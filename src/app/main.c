@@ -9,6 +9,7 @@
 const struct rdv_command *const rdv_commands[] = {
 	&rdv_command_serve,
 	&rdv_command_demo,
+
 	&rdv_command_check,
 	&rdv_command_explain,
 	&rdv_command_publish,
