@@ -209,6 +209,9 @@ static void down_row_is_ended_by_an_ok_of_any_attempt(void **state)
 			(void)call(&w, RDV_CLASS_RETRY_DUE, RDV_KIND_OK, 0);
 	}
 	assert_int_equal(breaker_of(&w), RDV_UP);
+	pass(&w, 31000);
+	(void)first(&w, RDV_KIND_INFRA); /* the first of a new row, long after the last ok */
+	assert_int_equal(breaker_of(&w), RDV_UP);
 	world_done(&w);
 }
 

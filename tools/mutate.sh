@@ -1,0 +1,92 @@
+#!/bin/sh
+# mutate.sh [NUMBER...] - do the unit tests notice when a rule of the core is broken?
+# Copies the tree to a temporary directory, builds the core's unit tests there, and then breaks one rule at a time by a
+# one-line change (the table below), builds again and runs the tests until one fails. Prints a table.
+# Exit 1 if a broken rule went unnoticed, or a change no longer fits its file. Numbers choose lines of the table.
+# Not part of `make check`: each line costs a build. `make mutate` runs it.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/redrive-mutate.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# rule that is broken | file | sed expression | test expected to notice
+table() {
+	cat <<'TABLE'
+the delay saturates instead of falling to zero|src/core/policy.c|s/llround(ms) : RDV_NEVER/llround(ms) : 0/|test_policy
+jitter is added on top of the cap|src/core/policy.c|s/high = rdv_ms_add(delay, span)/high = delay/|test_policy
+429 is the target's trouble, not the message's|src/core/judge.c|s/{429, 429, RDV_RETRY, RDV_KIND_INFRA}/{429, 429, RDV_REJECT, RDV_KIND_MSG}/|test_rules
+an explicit verdict overrides the status|src/core/judge.c|s/return a->verdict;/return row->verdict;/|test_rules
+a pattern's match is bounded|src/core/rules.c|s/#define MATCH_LIMIT 20000/#define MATCH_LIMIT 2000000000/|test_rules
+a suspect is never evidence|src/core/target_verdict.c|s/if (r->was_suspect \|\| /if (/|test_target_outage
+fewer than five distinct messages are no outage|src/core/evidence.h|s/#define RDV_EVIDENCE_DISTINCT 5/#define RDV_EVIDENCE_DISTINCT 1/|test_target_outage
+a message counts once in the window|src/core/evidence.c|s/slice_of(e, seen->counted)->bad--;/slice_of(e, seen->counted)->bad += 0;/|test_target_outage
+an ok of any attempt ends a row of bad ones|src/core/evidence.c|s/e->row_count = 0;/e->row_count += 0;/|test_target_outage
+an attempt is charged only while the target is up|src/core/target_verdict.c|s/bool patient = .*/bool patient = false;/|test_target_outage
+charges since the last fine slice are given back|src/core/evidence.c|s/\*since = after_last_fine_slice(e);/*since = now_ms;/|test_target_outage
+no dispatch while down but one probe|src/core/target_take.c|s/if (b->probe_out \|\| /if (/|test_target_outage
+the wait between probes doubles|src/core/breaker.c|s/bounded_wait(policy, rdv_ms_mul(b->wait, 2))/bounded_wait(policy, b->wait)/|test_target_outage
+HALF starts at a fifth of the throughput|src/core/breaker.c|s/#define HALF_SHARE 0.2/#define HALF_SHARE 1.0/|test_target_outage
+HALF goes down when half of five are bad|src/core/breaker.c|s/b->half_bad \* 2 >= total/b->half_bad > total/|test_target_outage
+one suspect in flight beside other work|src/core/target_take.c|s/p->suspects > 0 \&\& !is_overdue(work)/p->suspects > 9 \&\& !is_overdue(work)/|test_target_flow
+a storm begins only after a healthy hour|src/core/storm.c|s/s->hour.rejects \* 20 >= s->hour.total/s->hour.rejects > s->hour.total/|test_target_flow
+a family counts distinct messages|src/core/family.c|s/if (ring\[i\].message != hit->message)/if (ring[i].message != 0)/|test_target_flow
+Retry-After holds the whole target|src/core/target_take.c|s/if (p->hold_until > now.mono.ms) {/if (p->hold_until == 1) {/|test_target_flow
+a retry that succeeds gives its token back|src/core/budget.c|s/b->balance += RDV_BUDGET_TOKEN;/b->balance += 0;/|test_budget
+deposits expire|src/core/budget.c|s/b->balance -= expiring;/b->balance -= 0; expiring = 0;/|test_budget
+of 100 grants 70 are first attempts|src/core/permits.c|s/RDV_CLASS_FIRST\] = 70/RDV_CLASS_FIRST] = 90/|test_permits
+a rate's burst is a tenth of a second|src/core/permits.c|s/b->per_ms \* 100/b->per_ms * 1000/g|test_permits
+a message dies after exactly its attempts|src/core/lane_verdict.c|s/x->e->charged >= r->attempts/x->e->charged > r->attempts/|test_lane
+TABLE
+}
+
+echo "copying and building: $work"
+(cd "$here" && tar --exclude=./.git --exclude='./build*' -cf - .) | (mkdir "$work/tree" && cd "$work/tree" && tar -xf -)
+meson setup "$work/build" "$work/tree" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+tests=$(grep -v '^#' "$work/tree/tests/core/meson.build" | grep -o 'test_[a-z0-9_]*\.c' | sed 's/\.c$//' | sort -u)
+
+# Builds the test program $1 and runs it: 0 passed, 1 failed, 2 does not build.
+run_test() {
+	ninja -C "$work/build" "tests/$1" >"$work/log" 2>&1 || return 2
+	(cd "$work/tree" && timeout 60 "$work/build/tests/$1") >"$work/log" 2>&1 || return 1
+}
+
+for t in $tests; do
+	run_test "$t" || { echo "mutate: $t fails or does not build before anything was broken:"; tail -20 "$work/log"; exit 1; }
+done
+
+# The first test that fails; the expected one is asked first.
+noticed_by() {
+	for t in $1 $tests; do
+		result=0
+		run_test "$t" || result=$?
+		[ $result = 2 ] && { echo "DOES NOT BUILD"; return; }
+		[ $result = 1 ] && { echo "$t"; return; }
+	done
+	echo "NOBODY"
+}
+
+table >"$work/table"
+number=0 bad=0
+printf '%3s  %-52s %-28s %s\n' '#' 'rule that was broken' 'file' 'noticed by'
+while IFS= read -r line; do
+	number=$((number + 1))
+	case " $* " in "  " | *" $number "*) ;; *) continue ;; esac
+	# The expression may hold "|" itself (\|): cut the first two fields and the last one off.
+	rule=${line%%|*} rest=${line#*|}
+	file=${rest%%|*} rest=${rest#*|}
+	expected=${rest##*|} change=${rest%|*}
+	cp "$work/tree/$file" "$work/original"
+	sed -i "$(printf '%s' "$change" | sed 's/\\|/|/g')" "$work/tree/$file"
+	if cmp -s "$work/original" "$work/tree/$file"; then
+		who="DOES NOT FIT"
+	else
+		who=$(noticed_by "$expected")
+	fi
+	cp "$work/original" "$work/tree/$file"
+	touch "$work/tree/$file"
+	case $who in test_*) ;; *) bad=$((bad + 1)) ;; esac
+	printf '%3s  %-52s %-28s %s\n' "$number" "$rule" "$file" "$who"
+done <"$work/table"
+[ $bad = 0 ] || { echo "mutate: $bad of the broken rules went unnoticed"; exit 1; }
+echo "mutate: every broken rule was noticed"
