@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Build and test everything: `make check`.
+
+    tools/check.py [PART...]              run all parts, or the named ones, in this order: PARTS below
+    tools/check.py --fuzz [--seconds N] [TARGET...]    fuzz each target for N seconds (default 600)
+
+One line per thing that ran; the end of the log of what failed; last `N passed, N failed`, where every test case of a
+program counts (cmocka's own TAP output; tests/e2e prints the same `ok NAME` and `not ok NAME`). Exit 1 if one failed.
+
+Each kind of build has its own directory, which is kept and used again: build, build-asan, build-tsan, build-fuzz.
+With CI set in the environment, warnings of the plain build are errors.
+"""
+import argparse
+import concurrent.futures
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = min(os.cpu_count() or 2, 4)
+FUZZ_SECONDS = 60   # over all targets together
+E2E_SECONDS = 300   # for one file
+BUILD_SECONDS = 1800
+TAIL = 40           # lines of a log that are shown
+LINE = re.compile(r"^(ok|not ok)\b(?: \d+)?(?: -)? ?(.*)$")
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=0",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": f"halt_on_error=0:second_deadlock_stack=1:history_size=4:suppressions={ROOT}/tools/tsan.supp",
+}
+# The suites that start threads; the others would only be slower under the thread sanitizer.
+THREADED = {"base", "log", "brokers", "handlers", "runtime", "desk", "api", "app"}
+
+
+class Tally:
+    """Counts and prints. A part never raises for a failing test; it says so here."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def add(self, name, passed, failed, seconds, log=""):
+        self.passed += passed
+        self.failed += failed
+        state = "FAILED" if failed else "ok    "
+        count = f"{passed} passed" + (f", {failed} failed" if failed else "")
+        print(f"{state} {name}: {count} ({seconds:.1f} s)", flush=True)
+        if failed:
+            for line in log.rstrip().splitlines()[-TAIL:]:
+                print(f"    | {line}", flush=True)
+
+
+def run(command, seconds, env=None, cwd=ROOT):
+    """(exit code, output, seconds); a program that takes too long is ended with all its children: code 124."""
+    start = time.monotonic()
+    try:
+        child = subprocess.Popen(command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    except OSError as error:
+        return 127, f"{command[0]}: {error.strerror}", 0.0
+    try:
+        output, code = child.communicate(timeout=seconds)[0], child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)
+        output, code = child.communicate()[0] + f"\nended after {seconds} s".encode(), 124
+    return code, output.decode(errors="replace"), time.monotonic() - start
+
+
+def one(tally, name, command, seconds, env=None):
+    """A program that counts as one thing."""
+    code, output, took = run(command, seconds, env)
+    tally.add(name, code == 0, code != 0, took, f"{output}\n{shlex.join(map(str, command))}: exit {code}")
+    return code == 0
+
+
+def count(code, output):
+    """(passed, failed) of a program's output: its ok lines, or the program itself if there is none."""
+    found = [match for match in map(LINE.match, output.splitlines()) if match]
+    failed = sum(match[1] == "not ok" for match in found)
+    passed = len(found) - failed
+    planned = [int(match[1]) for match in re.finditer(r"^1\.\.(\d+)$", output, re.M)]
+    lost = max(0, sum(planned) - len(found))  # a crash in the middle: the rest did not run
+    if code != 0 and failed + lost == 0:
+        lost = 1
+    if not found and code == 0:
+        passed = 1
+    return passed, failed + lost
+
+
+# ---- builds ----
+
+def setup(directory, options, env=None):
+    """Configures once; later only changes options. (code, output)"""
+    path = ROOT / directory
+    if not (path / "build.ninja").exists():
+        return run(["meson", "setup", *options, directory], 300, env)[:2]
+    known = json.loads(run(["meson", "introspect", "--buildoptions", directory], 60)[1])
+    now = {option["name"]: option["value"] for option in known}
+    wrong = [o for o in options if not matches(now.get(o[2:].split("=")[0]), o.split("=", 1)[1])]
+    return run(["meson", "configure", *wrong, directory], 300, env)[:2] if wrong else (0, "")
+
+
+def matches(value, text):
+    return (str(value).lower() if isinstance(value, bool) else str(value)) == text
+
+
+def build(tally, directory, options, targets=(), env=None):
+    """Configures and builds as much as can be built."""
+    start = time.monotonic()
+    code, output = setup(directory, options, env)
+    if code == 0:
+        code, output, _ = run(["ninja", "-C", directory, "-k", "0", f"-j{JOBS}", *targets], BUILD_SECONDS)
+    if code != 0:  # ninja's progress lines hide the errors
+        output = "\n".join(line for line in output.splitlines() if not re.match(r"\[\d+/\d+\] (Comp|Link|Gen)", line))
+    tally.add(f"build {directory}", code == 0, code != 0, time.monotonic() - start, output)
+    return code == 0
+
+
+def tests_of(directory):
+    """The tests that meson knows, by name."""
+    code, output, _ = run(["meson", "introspect", "--tests", directory], 60)
+    return json.loads(output) if code == 0 else []
+
+
+def suite_of(test):
+    return test["suite"][0].split(":")[-1]
+
+
+def run_tests(tally, kind, directory, wanted):
+    """All tests of a build directory for which wanted(suite); several at once."""
+    def go(test):
+        env = {**SANITIZER_ENV, "CMOCKA_MESSAGE_OUTPUT": "TAP", **test["env"]}
+        return run(test["cmd"], test["timeout"] * (1 if kind == "plain" else 4), env, test["workdir"] or ROOT)
+
+    tests = [test for test in tests_of(directory) if wanted(suite_of(test))]
+    if not tests:
+        tally.add(f"{kind}: tests", 0, 1, 0, "no tests were found")
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for test, (code, output, took) in zip(tests, pool.map(go, tests)):
+            passed, failed = count(code, output)
+            log = f"{output}\n{shlex.join(test['cmd'])}: exit {code}"
+            tally.add(f"{kind}: {suite_of(test)}/{test['name']}", passed, failed, took, log)
+
+
+# ---- parts ----
+
+PLAIN_OPTIONS = ["-Dtests=enabled", "-Dwerror=" + ("true" if os.environ.get("CI") else "false")]
+
+
+def part_style(tally):
+    one(tally, "format and length", ["tools/check-style.sh"], 120)
+    one(tally, "arrows between rooms: self-test", ["tools/check-arrows.py", "--self-test"], 60)
+    one(tally, "arrows between rooms", ["tools/check-arrows.py"], 60)
+
+
+def part_plain(tally):
+    build(tally, "build", PLAIN_OPTIONS)
+    run_tests(tally, "plain", "build", lambda suite: True)
+
+
+def part_product(tally):
+    """What is delivered: exported names, and everything that is generated from the program's tables."""
+    start = time.monotonic()
+    code, output, _ = run(["nm", "-D", "--defined-only", "--format=posix", "build/libredrive.so"], 60)
+    names = [line.split()[0] for line in output.splitlines() if line]
+    foreign = [name for name in names if not name.startswith("redrive_")]
+    tally.add("exported names", not code and bool(names) and not foreign, bool(code or foreign or not names),
+              time.monotonic() - start, output if code else f"not redrive_*: {foreign}")
+    for page in ("configuration", "api", "metrics", "commands", "man", "openapi"):
+        start = time.monotonic()
+        code, output, _ = run(["build/redrive", "reference", page], 30)
+        good = code == 0 and len(output) > 500 and (page != "openapi" or is_json(output))
+        tally.add(f"reference {page}", good, not good, time.monotonic() - start, output)
+
+
+def is_json(text):
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def part_e2e(tally):
+    for file in sorted((ROOT / "tests/e2e").glob("test_*.py")):
+        code, output, took = run([sys.executable, str(file), "--redrive", "build/redrive"], E2E_SECONDS)
+        passed, failed = count(code, output)
+        tally.add(f"end to end: {file.stem}", passed, failed, took, output)
+
+
+def part_asan(tally):
+    build(tally, "build-asan", ["-Dtests=enabled", "-Db_sanitize=address,undefined", "-Doptimization=1"])
+    run_tests(tally, "asan+ubsan", "build-asan", lambda suite: True)
+
+
+def part_tsan(tally):
+    if build(tally, "build-tsan", ["-Dtests=enabled", "-Db_sanitize=thread", "-Doptimization=1"]):
+        run_tests(tally, "tsan", "build-tsan", lambda suite: suite in THREADED)
+
+
+def build_fuzz(tally):
+    """Only the fuzz targets and what they link; returns their names and programs."""
+    code, output = setup("build-fuzz", ["-Dfuzz=true", "-Dtests=enabled", "-Db_lundef=false"],
+                         {"CC": "clang-14", "CXX": "clang++-14"})
+    targets = {test["name"]: test["cmd"][0] for test in tests_of("build-fuzz") if suite_of(test) == "fuzz"}
+    if code or not targets:
+        tally.add("build build-fuzz", 0, 1, 0, output or "no fuzz targets")
+        return {}
+    programs = [str(Path(program).relative_to(ROOT / "build-fuzz")) for program in targets.values()]
+    build(tally, "build-fuzz", [], programs)
+    return targets
+
+
+def fuzz(tally, targets, seconds):
+    def go(item):
+        name, program = item
+        corpus, crashes = ROOT / "build-fuzz/corpus" / name, ROOT / "build-fuzz/crashes"
+        for path in (corpus, crashes):
+            path.mkdir(parents=True, exist_ok=True)
+        seeds = ROOT / "fuzz/seeds" / name
+        return run([program, f"-max_total_time={seconds}", "-max_len=4096", "-timeout=10", "-rss_limit_mb=1024",
+                    "-print_final_stats=1", f"-artifact_prefix={crashes}/{name}-", str(corpus),
+                    *([str(seeds)] if seeds.is_dir() else [])], seconds * 3 + 60, SANITIZER_ENV)
+
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for (name, _), (code, output, took) in zip(targets.items(), pool.map(go, targets.items())):
+            tally.add(f"fuzz: {name}", code == 0, code != 0, took, output)
+
+
+def part_fuzz(tally):
+    targets = build_fuzz(tally)
+    if targets:
+        fuzz(tally, targets, max(2, FUZZ_SECONDS // len(targets)))
+
+
+def part_tidy(tally):
+    """clang-tidy over src. A file that was quiet is not read again until it, a header or .clang-tidy changes."""
+    database = ROOT / "build-fuzz/compile_commands.json"
+    if not database.exists():
+        tally.add("clang-tidy", 0, 1, 0, "build-fuzz is not configured: run the part fuzz first")
+        return
+    files = sorted((ROOT / "src").rglob("*.c"))
+    common = hashlib.sha256(b"".join(path.read_bytes() for path in
+                                     [ROOT / ".clang-tidy", *sorted((ROOT / "src").rglob("*.h"))])).digest()
+    quiet = ROOT / "build-fuzz/tidy"
+    quiet.mkdir(exist_ok=True)
+
+    def go(file):
+        mark = quiet / hashlib.sha256(common + str(file).encode() + file.read_bytes()).hexdigest()
+        if mark.exists():
+            return 0, "", 0.0
+        result = run(["clang-tidy-14", "--quiet", "--warnings-as-errors=*", "-p", "build-fuzz", str(file)], 300)
+        if result[0] == 0:
+            mark.touch()
+        return result
+
+    start = time.monotonic()
+    passed = failed = 0
+    log = ""
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for code, output, _ in pool.map(go, files):
+            passed += code == 0
+            failed += code != 0
+            if code:
+                log += "\n".join(line for line in output.splitlines() if " error: " in line) or output
+                log += "\n"
+    tally.add("clang-tidy", passed, failed, time.monotonic() - start, log)
+
+
+PARTS = {"style": part_style, "plain": part_plain, "product": part_product, "e2e": part_e2e, "asan": part_asan,
+         "tsan": part_tsan, "fuzz": part_fuzz, "tidy": part_tidy}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="check.py", epilog="parts: " + " ".join(PARTS))
+    parser.add_argument("names", nargs="*", metavar="PART")
+    parser.add_argument("--fuzz", action="store_true", help="only fuzz, long; the names are fuzz targets")
+    parser.add_argument("--seconds", type=int, default=600, help="with --fuzz: for each target")
+    given = parser.parse_args()
+    unknown = [] if given.fuzz else [name for name in given.names if name not in PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]}: there are {', '.join(PARTS)}")
+    tally = Tally()
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build/check.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second one would build in the same directories
+        if given.fuzz:
+            targets = build_fuzz(tally)
+            fuzz(tally, {name: program for name, program in targets.items() if name in (given.names or targets)},
+                 given.seconds)
+        else:
+            for name in given.names or PARTS:
+                PARTS[name](tally)
+    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
