@@ -445,6 +445,7 @@ static void *run(void *arg)
 {
 	struct rdv_engine *e = arg;
 
+	pthread_setname_np(pthread_self(), "rdv-core");
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	return NULL;
 }

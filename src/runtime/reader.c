@@ -88,6 +88,7 @@ static void *run(void *arg)
 	struct rdv_readers *r = arg;
 	struct rdv_job *batch[RDV_READER_BATCH];
 
+	pthread_setname_np(pthread_self(), "rdv-reader");
 	pthread_mutex_lock(&r->mutex);
 	for (;;) {
 		size_t count = take_batch(r, batch);

@@ -66,6 +66,7 @@ static void *maintain(void *arg)
 	struct rdv_error error = {0};
 	bool told = false;
 
+	pthread_setname_np(pthread_self(), "rdv-maintain");
 	while (!atomic_load(&e->maintenance_stop)) {
 		bool did = false;
 		enum redrive_status status = rdv_log_maintain(e->log, &did, &error);

@@ -128,6 +128,7 @@ static void *run(void *arg)
 	struct rdv_error error = {0};
 	bool stopping = false, told = false;
 
+	pthread_setname_np(pthread_self(), "rdv-writer");
 	for (;;) {
 		int64_t before = rdv_mono_now_us();
 		bool did = false;
