@@ -34,14 +34,14 @@ static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
 	else
 		i->waiters = ref;
 	i->last_waiter = ref;
-	if (e->key && (l->policy.order == RDV_ORDER_KEY || e->replay))
+	if (e->key && (l->policy.order == RDV_ORDER_KEY || e->replay) && !(e->replay && rdv_lane_plan_paused(l, e)))
 		rdv_lane_join(l, ref); /* it keeps its place in its own key's order */
 }
 
 enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call,
 				       struct rdv_hash128 key, struct rdv_effects *out)
 {
-	uint32_t item = rdv_dedupe_find(&l->dedupe, key), unordered;
+	uint32_t item = rdv_dedupe_find(&l->dedupe, key), its_key;
 	struct rdv_dedupe_item *i = item ? rdv_dedupe_at(&l->dedupe, item) : NULL;
 	struct rdv_entry *e;
 	bool busy;
@@ -59,15 +59,15 @@ enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, u
 	}
 	if (i->state == RDV_DEDUPE_PROCESSING && i->owner_seq == e->seq)
 		return RDV_DEDUPE_PROCEED;
-	unordered = l->policy.order == RDV_ORDER_NONE ? rdv_lane_key_of(l, e) : 0;
+	its_key = rdv_lane_key_of(l, e);
 	busy = i->state == RDV_DEDUPE_PROCESSING;
 	rdv_lane_undo_call(l, ref, now);
 	if (busy)
 		hold_double(l, item, ref);
 	else
 		rdv_lane_finish(l, ref, now, RDV_STATE_ACKED, out);
-	if (unordered)
-		rdv_lane_promote(l, unordered, now, out);
+	if (its_key)
+		rdv_lane_promote(l, its_key, now, out);
 	return busy ? RDV_DEDUPE_WAIT : RDV_DEDUPE_DUPLICATE;
 }
 

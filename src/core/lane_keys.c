@@ -60,7 +60,7 @@ bool rdv_lane_is_head(const struct rdv_lane *l, uint32_t ref)
 	if (!by_key(l) || !e->key || !e->joined)
 		return false;
 	k = rdv_order_key(&l->order, e->key);
-	return k->running == ref || (!k->running && k->first == ref);
+	return k->turn ? k->turn == ref : k->first == ref;
 }
 
 /* The key that an entry joins. With order: none it is made for a replay, and learns which calls of it are open. */
@@ -86,24 +86,15 @@ void rdv_lane_join(struct rdv_lane *l, uint32_t ref)
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 	struct rdv_key *k = joined_key(l, e);
-	uint32_t first;
 
 	if (!k) {
 		l->short_of_memory = true;
 		return;
 	}
-	first = k->first;
-
 	assert(!e->joined);
 	e->joined = 1;
 	k->replays += e->replay;
 	rdv_order_insert(&l->order, k, ref);
-	/* A smaller position goes first (G2): the one that was ready steps back. */
-	if (by_key(l) ? k->first != ref : !e->replay)
-		return;
-	for (uint32_t at = e->member; at && (!by_key(l) || at == first); at = rdv_lane_entry(l, at)->member)
-		if (rdv_lane_entry(l, at)->state == RDV_STATE_READY)
-			rdv_lane_unready(l, at, RDV_STATE_HELD);
 }
 
 void rdv_lane_leave(struct rdv_lane *l, uint32_t ref)
@@ -114,10 +105,9 @@ void rdv_lane_leave(struct rdv_lane *l, uint32_t ref)
 	if (!e->joined)
 		return;
 	k = rdv_order_key(&l->order, rdv_lane_key_of(l, e));
-	if (k->running == ref)
-		k->running = 0;
-	else
-		rdv_order_remove(&l->order, k, ref);
+	if (k->turn == ref)
+		k->turn = 0;
+	rdv_order_remove(&l->order, k, ref);
 	k->replays -= e->replay;
 	e->joined = 0;
 }
@@ -133,21 +123,34 @@ static uint32_t candidate(const struct rdv_lane *l, const struct rdv_key *k)
 	return ref;
 }
 
+/* The one whose turn it was steps back when a smaller position joins (G2) or the gate closes. false: it is at the
+ * handler. */
+static bool turn_is_free(struct rdv_lane *l, struct rdv_key *k, uint32_t next)
+{
+	if (!k->turn || k->turn == next)
+		return !k->turn;
+	if (rdv_lane_entry(l, k->turn)->state == RDV_STATE_IN_FLIGHT)
+		return false;
+	rdv_lane_unready(l, k->turn, RDV_STATE_HELD);
+	k->turn = 0;
+	return true;
+}
+
 static void promote_ordered(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out)
 {
 	for (;;) {
 		struct rdv_key *k = rdv_order_key(&l->order, key);
-		uint32_t ref = k->running || k->blocked ? 0 : candidate(l, k);
+		uint32_t ref = candidate(l, k);
 		struct rdv_entry *e;
 
-		if (!ref)
+		if (!turn_is_free(l, k, ref) || k->blocked || !ref)
 			return;
 		e = rdv_lane_entry(l, ref);
 		if (e->state != RDV_STATE_HELD || e->doubles || e->todo == RDV_TODO_CRASH)
 			return;
 		if (!rdv_lane_over_limit(l, e)) {
-			/* With a closed gate a live member may have been made ready before: it is not the candidate. */
 			rdv_lane_enqueue(l, ref);
+			k->turn = ref;
 			return;
 		}
 		rdv_lane_die(l, ref, now, RDV_REASON_LIMIT_LOWERED, NULL, out);
@@ -171,14 +174,18 @@ uint32_t rdv_lane_next_of_key(const struct rdv_lane *l, const struct rdv_key *k)
 	return by_key(l) ? candidate(l, k) : first_replay(l, k);
 }
 
-static void promote_unordered(struct rdv_lane *l, uint32_t key, struct rdv_effects *out)
+static void promote_unordered(struct rdv_lane *l, uint32_t key)
 {
 	struct rdv_key *k = rdv_order_key(&l->order, key);
-	uint32_t replay = k->running ? k->running : first_replay(l, k);
+	uint32_t replay = first_replay(l, k);
 
+	if (!turn_is_free(l, k, replay))
+		return;
 	if (replay) {
-		if (replay != k->running && !k->blocked && rdv_lane_entry(l, replay)->state == RDV_STATE_HELD)
-			rdv_lane_enqueue(l, replay);
+		if (k->blocked)
+			return; /* live calls of the key end first */
+		rdv_lane_enqueue(l, replay);
+		k->turn = replay;
 		return;
 	}
 	for (uint32_t ref = k->first, next; ref; ref = next) {
@@ -199,7 +206,7 @@ void rdv_lane_promote(struct rdv_lane *l, uint32_t key, struct rdv_now now, stru
 	if (by_key(l))
 		promote_ordered(l, key, now, out);
 	else
-		promote_unordered(l, key, out);
+		promote_unordered(l, key);
 }
 
 void rdv_lane_arrive(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_effects *out)
@@ -233,7 +240,7 @@ bool rdv_lane_passes_replays(struct rdv_lane *l, uint32_t ref)
 	if (!key)
 		return true;
 	k = rdv_order_key(&l->order, key);
-	if (!k->running && !first_replay(l, k))
+	if (!k->turn && !first_replay(l, k))
 		return true;
 	rdv_lane_set_state(l, e, RDV_STATE_HELD);
 	rdv_lane_join(l, ref);
@@ -253,9 +260,8 @@ void rdv_lane_call_began(struct rdv_lane *l, uint32_t ref)
 		k->blocked++;
 		return;
 	}
-	assert(e->joined && !k->running);
+	assert(e->joined && k->turn == ref);
 	rdv_order_remove(&l->order, k, ref);
-	k->running = ref;
 }
 
 void rdv_lane_call_ended(struct rdv_lane *l, uint32_t ref)
@@ -272,8 +278,8 @@ void rdv_lane_call_ended(struct rdv_lane *l, uint32_t ref)
 		k->blocked--;
 		return;
 	}
-	assert(k->running == ref);
-	k->running = 0;
+	assert(k->turn == ref);
+	k->turn = 0;
 	k->replays -= e->replay;
 	e->joined = 0;
 }
@@ -319,20 +325,21 @@ void rdv_lane_resume(struct rdv_lane *l, uint32_t ref, struct rdv_now now, int64
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 	bool aside = e->replay && rdv_lane_plan_paused(l, e);
-	uint32_t key;
+	uint32_t key = by_key(l) || e->replay ? rdv_lane_key_of(l, e) : 0;
 
-	if (e->state == RDV_STATE_READY && aside) {
-		rdv_lane_set_state(l, e, RDV_STATE_HELD);
-		return;
-	}
-	if (e->state == RDV_STATE_READY) {
+	if (e->state == RDV_STATE_READY && !aside) {
 		rdv_lane_arrive(l, ref, now, out);
 		return;
 	}
-	if (e->key && !aside && (by_key(l) || e->replay))
-		rdv_lane_join(l, ref);
-	rdv_lane_wait(l, ref, now, delay, out);
-	key = by_key(l) || e->replay ? rdv_lane_key_of(l, e) : 0;
+	if (e->state == RDV_STATE_READY) {
+		rdv_lane_set_state(l, e, RDV_STATE_HELD);
+	} else {
+		if (e->key && !aside && (by_key(l) || e->replay)) {
+			rdv_lane_join(l, ref);
+			key = rdv_lane_key_of(l, e);
+		}
+		rdv_lane_wait(l, ref, now, delay, out);
+	}
 	if (key)
 		rdv_lane_promote(l, key, now, out);
 }

@@ -329,10 +329,14 @@ static void go_on(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct r
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 
-	if (e->state == RDV_STATE_HELD && !e->todo && !e->joined)
+	if (e->joined || e->todo == RDV_TODO_CRASH)
+		return;
+	if (e->state == RDV_STATE_HELD && !e->doubles) {
 		rdv_lane_arrive(l, ref, now, out);
-	else if (e->state == RDV_STATE_WAITING && e->key && !e->joined)
-		rdv_lane_join(l, ref);
+	} else if (e->key && e->state != RDV_STATE_READY) {
+		rdv_lane_join(l, ref); /* waits: for its time, or for another message with its dedupe key */
+		rdv_lane_promote(l, rdv_lane_key_of(l, e), now, out);
+	}
 }
 
 void rdv_lane_replay_pause(struct rdv_lane *l, struct rdv_now now, uint64_t plan, bool paused, struct rdv_effects *out)

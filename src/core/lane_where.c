@@ -9,8 +9,8 @@ static uint64_t first_of_key(const struct rdv_lane *l, uint32_t key)
 	const struct rdv_key *k = rdv_order_key(&l->order, key);
 	uint64_t first = k->first ? rdv_lane_entry(l, k->first)->seq : RDV_NOBODY;
 
-	if (k->running && rdv_lane_entry(l, k->running)->seq < first)
-		first = rdv_lane_entry(l, k->running)->seq;
+	if (k->turn && rdv_lane_entry(l, k->turn)->seq < first)
+		first = rdv_lane_entry(l, k->turn)->seq;
 	if (first == RDV_NOBODY && k->closed)
 		first = k->letter_seq;
 	return first;
@@ -192,7 +192,7 @@ static bool check_entry(const struct rdv_lane *l, uint32_t ref, struct tally *t,
 	      "a call is known");
 	HOLDS(!e->replay || rdv_lane_request_of(l, ref)->entry == ref, "a replay has its request");
 	if (ordered && e->state == RDV_STATE_READY)
-		HOLDS(e->joined && rdv_order_key(&l->order, e->key)->running == 0,
+		HOLDS(e->joined && rdv_order_key(&l->order, e->key)->turn == ref,
 		      "G1: nothing of a key is ready beside a call");
 	if (ordered && e->state == RDV_STATE_READY)
 		HOLDS(!rdv_order_key(&l->order, e->key)->blocked,
@@ -201,7 +201,7 @@ static bool check_entry(const struct rdv_lane *l, uint32_t ref, struct tally *t,
 		HOLDS(rdv_order_key(&l->order, e->key)->first == ref && !rdv_order_key(&l->order, e->key)->closed,
 		      "G2, G3: the smallest position goes, through an open gate");
 	if (ordered && e->state == RDV_STATE_IN_FLIGHT)
-		HOLDS(rdv_order_key(&l->order, e->key)->running == ref, "G1: one call a key");
+		HOLDS(rdv_order_key(&l->order, e->key)->turn == ref, "G1: one call a key");
 	HOLDS(e->state != RDV_STATE_HELD || e->joined || e->doubles || e->todo || e->replay,
 	      "what is held is held by something");
 	return true;
@@ -211,12 +211,12 @@ static bool check_key_rules(const struct rdv_lane *l, const char **what)
 {
 	for (uint32_t key = 0; (key = rdv_order_each(&l->order, key)) != 0;) {
 		const struct rdv_key *k = rdv_order_key(&l->order, key);
-		uint32_t next = k->running || k->blocked ? 0 : rdv_lane_next_of_key(l, k);
+		uint32_t next = k->turn || k->blocked ? 0 : rdv_lane_next_of_key(l, k);
 		const struct rdv_entry *e = next ? rdv_lane_entry(l, next) : NULL;
 
 		if (e && e->state == RDV_STATE_HELD)
 			HOLDS(e->doubles || e->todo == RDV_TODO_CRASH, "the next of a key is not held for nothing");
-		HOLDS(k->refs || k->first || k->running || k->blocked || k->closed || k->replays,
+		HOLDS(k->refs || k->first || k->turn || k->blocked || k->closed || k->replays,
 		      "an idle key is given back");
 	}
 	return true;

@@ -61,7 +61,7 @@ void rdv_order_drop_idle(struct rdv_keys *o, uint32_t ref)
 {
 	struct rdv_key *k = rdv_order_key(o, ref);
 
-	if (k->refs || k->first || k->running || k->blocked || k->closed || k->replays)
+	if (k->refs || k->first || k->turn || k->blocked || k->closed || k->replays)
 		return;
 	rdv_map_remove(&o->map, ref);
 	k->used = 0;

@@ -5,7 +5,7 @@
  * entries' `member`. With order: none only keys with open replays exist; their hash is the 32-bit fold, and live
  * messages join only while a replay is at work.
  *
- *        running ──▶ entry at the handler (at most one, G1)
+ *        turn ─────▶ the entry whose turn it is: at the handler, or ready to go there (at most one, G1)
  *   key  first ────▶ entry ──▶ entry ──▶ ... last       by position (G2)
  *        blocked     ended heads whose end is not durable yet (G4)
  *        closed      gate of after_dead: hold (G3)
@@ -19,7 +19,7 @@
 
 struct rdv_key {
 	uint32_t link; /* the map's */
-	uint32_t first, last, running;
+	uint32_t first, last, turn;
 	uint64_t hash;
 	uint64_t letter_seq;   /* closed: the dead message that closed it */
 	uint32_t gate_segment; /* the GATE record lies in this segment or a later one; 0 = none */

@@ -79,9 +79,9 @@ static void MAYBE_UNUSED world_dump(struct world *w)
 	}
 	for (uint32_t key = 0; (key = rdv_order_each(&w->lane->order, key)) != 0;) {
 		const struct rdv_key *k = rdv_order_key(&w->lane->order, key);
-		print_message("key %u hash %llu first %u last %u running %u blocked %u refs %u replays %u closed %d "
+		print_message("key %u hash %llu first %u last %u turn %u blocked %u refs %u replays %u closed %d "
 			      "letter %llu\n",
-			      key, (unsigned long long)k->hash, k->first, k->last, k->running, k->blocked, k->refs,
+			      key, (unsigned long long)k->hash, k->first, k->last, k->turn, k->blocked, k->refs,
 			      k->replays, k->closed, (unsigned long long)k->letter_seq);
 	}
 }

@@ -15,6 +15,7 @@ struct history {
 
 static struct history h;
 static bool verbose;
+static int dump_at = -1;
 
 static uint64_t below(uint64_t n)
 {
@@ -205,7 +206,7 @@ static void stall(void)
 
 static void trim(void)
 {
-	if (h.w.ticket == h.w.durable)
+	if (h.w.ticket == h.w.durable && !h.w.no_sync)
 		world_trim(&h.w);
 }
 
@@ -301,6 +302,8 @@ static void run_history(uint64_t seed)
 		size_t what = below(sizeof happenings / sizeof happenings[0]);
 		if (verbose)
 			print_message("%d %s\n", i, happenings[what].name);
+		if (verbose && i == dump_at)
+			world_dump(&h.w);
 		happenings[what].happen();
 		if (i % 7 == 0)
 			the_fold_is_the_live_state();
@@ -330,5 +333,6 @@ int main(int argc, char **argv)
 	if (argc > 2)
 		seeds = strtoull(argv[2], NULL, 10);
 	verbose = argc > 3;
+	dump_at = argc > 4 ? atoi(argv[4]) : -1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
