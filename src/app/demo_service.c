@@ -40,7 +40,7 @@ bool rdv_demo_service_rejects(struct rdv_slice event)
 
 bool rdv_demo_service_poisoned(uint64_t number)
 {
-	return number % 211 == 7;
+	return number % 331 == 7;
 }
 
 static uint64_t number_header(struct MHD_Connection *c, const char *name)
@@ -110,7 +110,7 @@ static unsigned end_call(struct rdv_demo_service *s, const struct call *c, const
 		status = 429;
 		*title = "TooManyRequests";
 		b->throttled++;
-	} else if (dice < 60 && c->attempt <= 2) {
+	} else if (dice < 25 && c->attempt <= 2) {
 		status = 500;
 		*title = "DeadlockDetected";
 		b->failed++;
@@ -176,7 +176,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
 	const char *title;
 	begin_call(s, &c);
 	if (!s->dead)
-		sleep_ms(mix(c.number, c.attempt + 77) % 100 < 3 ? 120 : 3 + (long)(mix(c.number, 5) % 12));
+		sleep_ms(mix(c.number, c.attempt + 77) % 100 < 2 ? 80 : 1 + (long)(mix(c.number, 5) % 6));
 	unsigned status = end_call(s, &c, &title);
 	return answer(connection, status, title);
 }

@@ -82,6 +82,7 @@ static void go_half(struct rdv_breaker_machine *b, struct rdv_now now)
 	enter(b, RDV_HALF, now);
 	b->probe_out = false;
 	b->half = (struct rdv_bucket){0};
+	b->half_failed_count = 0;
 	set_rate(b, HALF_SHARE * b->throughput, now);
 	start_slice(b, now);
 	b->half_wanted = true; /* nobody could ask yet */
@@ -106,9 +107,20 @@ void rdv_breaker_ok(struct rdv_breaker_machine *b, const struct rdv_breaker *pol
 	}
 }
 
-void rdv_breaker_bad(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now)
+static bool failed_before(struct rdv_breaker_machine *b, uint64_t message)
 {
-	if (b->state != RDV_HALF)
+	for (uint32_t i = 0; i < b->half_failed_count; i++)
+		if (b->half_failed[i] == message)
+			return true;
+	if (b->half_failed_count < RDV_HALF_FAILED)
+		b->half_failed[b->half_failed_count++] = message;
+	return false;
+}
+
+void rdv_breaker_bad(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now,
+		     uint64_t message)
+{
+	if (b->state != RDV_HALF || failed_before(b, message))
 		return;
 	b->half_bad++;
 	if (b->half_bad >= JUDGED && b->half_bad * 10 >= (b->half_ok + b->half_bad) * 9)

@@ -12,6 +12,10 @@
 #include "permits.h"
 #include "target.h"
 
+/* A message's failures count once in a HALF: nothing is charged there, so a few poison messages, tried again and again at a
+ * low rate, would otherwise keep every slice under 90 % for ever. An outage fails ever new messages. */
+#define RDV_HALF_FAILED 64u
+
 struct rdv_breaker_machine {
 	enum rdv_breaker_state state;
 	struct rdv_now since;  /* of the state */
@@ -27,6 +31,8 @@ struct rdv_breaker_machine {
 	struct rdv_bucket half;
 	int64_t half_end; /* mono ms of the end of this slice */
 	uint64_t half_ok, half_bad;
+	uint64_t half_failed[RDV_HALF_FAILED]; /* messages whose failure has counted in this HALF */
+	uint32_t half_failed_count;
 	bool half_wanted;  /* a permit was asked for in this slice */
 	int64_t half_wait; /* mono ms until which who asked was sent away: as good as asking */
 };
@@ -38,7 +44,8 @@ void rdv_breaker_trip(struct rdv_breaker_machine *b, const struct rdv_breaker *p
 /* DOWN or HALF: the outcome of a call that began at `started`. */
 void rdv_breaker_ok(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now,
 		    struct rdv_mono started);
-void rdv_breaker_bad(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now);
+void rdv_breaker_bad(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now,
+		     uint64_t message);
 /* The probe came back: bad, or (reject, shutdown) saying nothing. An ok goes to rdv_breaker_ok first. */
 void rdv_breaker_probed(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now, bool bad);
 /* HALF: ends slices that are over. idle: nothing is in flight. */

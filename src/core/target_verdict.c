@@ -121,7 +121,7 @@ static void bad_while_out(struct rdv_target *t, struct rdv_now now, bool down_pr
 
 	out->charged = down_probe && !patient && is_charge(r->verdict);
 	out->outage = !out->charged;
-	rdv_breaker_bad(&t->breaker, policy, now);
+	rdv_breaker_bad(&t->breaker, policy, now, r->message);
 }
 
 static void book_ok(struct rdv_target *t, struct rdv_now now, const struct rdv_call_report *r, struct rdv_booking *out)

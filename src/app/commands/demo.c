@@ -27,7 +27,7 @@ static const struct argp_option options[] = {
 	 "End by itself after about so long (default: on Ctrl-C, or after 60s without a terminal)", 1},
 	{"data", RDV_OPT_DATA, "DIR", 0, "Keep the state there instead of a temporary directory", 1},
 	{"listen", RDV_OPT_LISTEN, "ADDR:PORT", 0, "Where the API listens (default: a free port)", 1},
-	{"rate", RDV_OPT_RATE, "RATE", 0, "Messages published (default 200/s)", 1},
+	{"rate", RDV_OPT_RATE, "RATE", 0, "Messages published (default 60/s)", 1},
 	{0},
 };
 
@@ -84,7 +84,7 @@ static int load_settings(struct demo *d, const char *listen, struct rdv_settings
 		 "  handler: { http: { url: 'http://127.0.0.1:%u/hooks', timeout: 2s } }\n"
 		 "  concurrency: 16\n"
 		 "  order: key\n"
-		 "  retry: { attempts: 4, base: 200ms, cap: 2s }\n"
+		 "  retry: { attempts: 5, base: 200ms, cap: 1s }\n"
 		 "  metadata: { tenant: 'header:Owner' }\n",
 		 listen, rdv_demo_service_port(d->service));
 	struct rdv_slice slice = rdv_slice_text(text);
@@ -321,15 +321,16 @@ static int replay(struct demo *d)
 	d->phase = "replaying what was rejected, after a fix";
 	rdv_demo_service_fixed(d->service, true);
 	enum redrive_status status = rdv_plan_create(desk, &request, &d->plan, &error);
+	struct rdv_plan frozen = d->plan;
 	if (status == REDRIVE_OK)
-		status = rdv_plan_act(desk, d->plan.id, RDV_PLAN_APPROVE, d->plan.digest, 0, "demo", &d->plan, &error);
+		status = rdv_plan_act(desk, frozen.id, RDV_PLAN_APPROVE, frozen.digest, 0, "demo", &d->plan, &error);
 	if (status == REDRIVE_OK)
-		status = rdv_plan_act(desk, d->plan.id, RDV_PLAN_START, NULL, 0, "demo", &d->plan, &error);
+		status = rdv_plan_act(desk, frozen.id, RDV_PLAN_START, NULL, 0, "demo", &d->plan, &error);
 	if (status != REDRIVE_OK)
 		return rdv_command_fail(1, "replay: %s", error.text[0] ? error.text : redrive_status_text(status));
 	int64_t until = rdv_mono_now().ms + 20000;
 	while (rdv_mono_now().ms < until) {
-		if (rdv_plan_get(desk, d->plan.id, &d->plan) == REDRIVE_OK && d->plan.state >= RDV_PLAN_FINISHED)
+		if (rdv_plan_get(desk, frozen.id, &d->plan) == REDRIVE_OK && d->plan.state >= RDV_PLAN_FINISHED)
 			return 0;
 		draw(d, false);
 		pause_ms(20);
@@ -430,7 +431,7 @@ static int read_options(struct demo *d, const struct rdv_invocation *in)
 	const char *length = rdv_option(in, RDV_OPT_FOR), *rate = rdv_option(in, RDV_OPT_RATE);
 	d->terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO);
 	d->length_ms = d->terminal ? 0 : 60000;
-	d->rate = 200;
+	d->rate = 60;
 	if (length && (rdv_duration_parse(rdv_slice_text(length), &d->length_ms) != REDRIVE_OK || d->length_ms < 5000 ||
 		       d->length_ms > 86400000))
 		return rdv_command_fail(2, "--for %s: give a duration from 5s to 24h", length);
