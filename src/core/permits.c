@@ -121,6 +121,7 @@ void rdv_permits_ramp(struct rdv_permits *p, double throughput, struct rdv_mono 
 		p->ramp_rate = rate;
 	p->ramp_step = now.ms + 1000;
 	p->ramp_denied = true;
+	p->ramp_used = false;
 	rdv_bucket_set(&p->ramp, p->ramp_rate, now.ms);
 }
 
@@ -128,10 +129,11 @@ static void ramp_second(struct rdv_permits *p, struct rdv_mono now)
 {
 	if (p->ramp_rate <= 0 || now.ms < p->ramp_step)
 		return;
-	p->ramp_rate *= 2;
+	if (p->ramp_used) /* while the target is held or down nothing goes, and nothing is learnt */
+		p->ramp_rate *= 2;
 	if (!p->ramp_denied || p->ramp_rate > RAMP_DONE)
 		p->ramp_rate = 0;
-	p->ramp_denied = false;
+	p->ramp_denied = p->ramp_used = false;
 	p->ramp_step = now.ms + 1000;
 	rdv_bucket_set(&p->ramp, p->ramp_rate, now.ms);
 }

@@ -67,9 +67,9 @@ struct rdv_permits {
 	uint32_t limit, in_flight, suspects; /* suspects: of in_flight */
 	int64_t hold_until;                  /* mono ms */
 	struct rdv_bucket rate, ramp;
-	double ramp_rate;  /* 0 = no ramp */
-	int64_t ramp_step; /* mono ms of its next doubling */
-	bool ramp_denied;  /* somebody waited for it since the last doubling */
+	double ramp_rate;            /* 0 = no ramp */
+	int64_t ramp_step;           /* mono ms of its next doubling */
+	bool ramp_denied, ramp_used; /* since the last doubling: a retry was refused, whatever for; one was granted */
 	struct rdv_shares shares;
 	bool adapts;
 	struct rdv_adaptive adaptive;

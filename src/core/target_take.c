@@ -112,7 +112,6 @@ static bool retry_may_go(struct rdv_target *t, struct rdv_now now, const struct 
 		return false;
 	}
 	if (t->permits.ramp_rate > 0 && !rdv_bucket_ready(&t->permits.ramp, now.mono.ms)) {
-		t->permits.ramp_denied = true;
 		sooner(wake, rdv_bucket_wake(&t->permits.ramp));
 		return false;
 	}
@@ -140,8 +139,10 @@ static enum rdv_class take_class(struct rdv_target *t, struct rdv_now now, const
 		rdv_budget_first(&t->budget);
 	if (class == RDV_CLASS_RETRY_DUE || class == RDV_CLASS_SUSPECT)
 		rdv_budget_spend(&t->budget);
-	if (class == RDV_CLASS_RETRY_DUE && t->permits.ramp_rate > 0)
+	if (class == RDV_CLASS_RETRY_DUE && t->permits.ramp_rate > 0) {
 		rdv_bucket_spend(&t->permits.ramp);
+		t->permits.ramp_used = true;
+	}
 	return class;
 }
 
@@ -196,6 +197,8 @@ bool rdv_target_take(struct rdv_target *t, struct rdv_now now, const struct rdv_
 	wake->ms = RDV_NEVER;
 	rdv_target_roll(t, now);
 	granted = take_now(t, now, work, out, wake);
+	if (!granted && (work->classes & BIT(RDV_CLASS_RETRY_DUE)))
+		t->permits.ramp_denied = true;
 	if (t->breaker.state == RDV_HALF && (work->classes != 0 || work->storm_route != UINT32_MAX)) {
 		t->breaker.half_wanted = true;
 		t->breaker.half_wait = granted || wake->ms == RDV_NEVER ? now.mono.ms : wake->ms;

@@ -171,14 +171,17 @@ static void permits_backlog_ramp_doubles_each_second_until_nobody_waits(void **s
 	rdv_permits_ramp(&p, 50, (struct rdv_mono){0});
 	for (int s = 0; s < 7; s++) {
 		sent[s] = drain(&p.ramp, s * 1000, (s + 1) * 1000);
-		p.ramp_denied = true;
+		p.ramp_denied = p.ramp_used = true;
 		rdv_permits_second(&p, (struct rdv_mono){(s + 1) * 1000});
 	}
 	assert_in_range(sent[0], 50, 55);
 	for (int s = 1; s < 7; s++)
 		assert_in_range(sent[s], sent[s - 1] * 17 / 10, sent[s - 1] * 22 / 10);
-	p.ramp_denied = false;
+	p.ramp_denied = true; /* held for a second: neither doubled nor over */
 	rdv_permits_second(&p, (struct rdv_mono){8000});
+	assert_in_range(drain(&p.ramp, 8000, 9000), sent[6] * 17 / 10, sent[6] * 22 / 10);
+	p.ramp_denied = false;
+	rdv_permits_second(&p, (struct rdv_mono){9000});
 	assert_true(p.ramp_rate == 0);
 }
 
