@@ -9,6 +9,19 @@
 #include <signal.h>
 #include <stdlib.h>
 
+/* Whoever started us may have ignored SIGCHLD; then the kernel would throw exit statuses away. */
+static void want_exit_statuses(void)
+{
+	struct sigaction action;
+
+	if (!sigaction(SIGCHLD, NULL, &action) && (action.sa_handler == SIG_IGN || action.sa_flags & SA_NOCLDWAIT)) {
+		action.sa_flags &= ~SA_NOCLDWAIT;
+		if (action.sa_handler == SIG_IGN)
+			action.sa_handler = SIG_DFL;
+		sigaction(SIGCHLD, &action, NULL);
+	}
+}
+
 static void take(struct rdv_exec *h)
 {
 	h->taken = h->inbox;
@@ -73,6 +86,7 @@ enum redrive_status rdv_exec_pool_new(struct rdv_exec_pool **out, struct rdv_err
 	if (failed)
 		goto no_wake;
 	p->wake.data = p;
+	want_exit_statuses();
 	pthread_mutex_init(&p->mutex, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);

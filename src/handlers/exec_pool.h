@@ -52,6 +52,14 @@ void rdv_exec_pool_touch(struct rdv_exec_pool *p, struct rdv_exec *h);
 /* ---- exec.c ---- */
 void rdv_exec_take(struct rdv_exec *h); /* starts what was submitted, cuts, or frees: then it is gone */
 
+/* ---- exec_spawn.c ---- */
+struct rdv_exec_process {
+	pid_t pid;
+	int pidfd, in, err; /* our ends: of standard input and error, not blocking; -1 = closed */
+};
+/* Starts the handler's command. Returns 0 or an errno; then nothing is left of it. */
+int rdv_exec_spawn(const struct rdv_exec *h, char *const *env, struct rdv_exec_process *out) RDV_MUST_CHECK;
+
 /* ---- exec_run.c ---- */
 /* Starts the process of a call; if that fails the call is completed at once. */
 void rdv_exec_run_start(struct rdv_exec *h, struct rdv_call *call);

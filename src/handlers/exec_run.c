@@ -5,24 +5,21 @@
  *	           | cut: the same, with a second at most
  *
  * posix_spawn starts it: that shares memory until exec, so its cost does not grow with ours, and closes every other
- *descriptor in the child, whoever forgot to mark it. The process leads its own group. Its end is seen by a pidfd, so no
- *SIGCHLD handler is needed and nothing is reaped but what we started. Standard input is a pipe that is written as the
- *process reads; when it does not, or ends, the rest is dropped. Standard output is discarded; of standard error the
- *tail is kept. The process's end ends the run: descendants that keep the pipes open are not waited for; after a timeout
- *they are killed.
+ * descriptor in the child, whoever forgot to mark it. The process leads its own group. Its end is seen by a pidfd, so
+ *no SIGCHLD handler is needed and nothing is reaped but what we started. Standard input is a pipe that is written as
+ *the process reads; when it does not, or ends, the rest is dropped. Standard output is discarded; of standard error the
+ * tail is kept. The process's end ends the run: descendants that keep the pipes open are not waited for; after a
+ *timeout they are killed.
  *
  * What always holds: the call is completed once, after the process was reaped; a run is freed when its last handle has
- *been closed. Fails to start: completed with RDV_TRANSPORT_OTHER and the reason. The pool's thread. */
+ * been closed. Fails to start: completed with RDV_TRANSPORT_OTHER and the reason. The pool's thread. */
 #include "answer_text.h"
 #include "exec_pool.h"
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,8 +33,7 @@ struct rdv_exec_run {
 	struct rdv_call *call; /* owns */
 	struct rdv_slice body; /* borrows from the call */
 	size_t written;
-	pid_t pid;
-	int pidfd, in, err; /* -1 = closed */
+	struct rdv_exec_process process;
 	uv_poll_t exit_watch, in_watch, err_watch;
 	uv_timer_t timer;
 	int open_handles;
@@ -90,9 +86,9 @@ static void on_closed(uv_handle_t *handle)
 
 	if (--run->open_handles)
 		return;
-	close_fd(&run->pidfd);
-	close_fd(&run->in);
-	close_fd(&run->err);
+	close_fd(&run->process.pidfd);
+	close_fd(&run->process.in);
+	close_fd(&run->process.err);
 	unlink_run(h, run);
 	free(run);
 	complete(h, call);
@@ -119,6 +115,9 @@ static void set_outcome(struct rdv_exec_run *run, const siginfo_t *info)
 		answer.transport = RDV_TRANSPORT_SHUTDOWN;
 	} else if (run->timed_out) {
 		answer.transport = RDV_TRANSPORT_TIMEOUT;
+	} else if (!info->si_pid) {
+		answer.transport = RDV_TRANSPORT_OTHER;
+		answer.failure.text = rdv_slice_text("somebody else has taken the process's exit status");
 	} else if (info->si_code == CLD_EXITED) {
 		answer.exit_code = info->si_status;
 		failed = info->si_status != 0;
@@ -141,7 +140,7 @@ static bool read_error(struct rdv_exec_run *run, int reads)
 	uint8_t bytes[READ_SIZE];
 
 	while (reads--) {
-		ssize_t n = read(run->err, bytes, sizeof bytes);
+		ssize_t n = read(run->process.err, bytes, sizeof bytes);
 
 		if (n > 0)
 			rdv_exec_tail_add(&run->tail, bytes, (size_t)n);
@@ -163,7 +162,7 @@ static void on_error_output(uv_poll_t *watch, int status, int events)
 static bool write_input(struct rdv_exec_run *run)
 {
 	while (run->written < run->body.size) {
-		ssize_t n = write(run->in, run->body.data + run->written, run->body.size - run->written);
+		ssize_t n = write(run->process.in, run->body.data + run->written, run->body.size - run->written);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return true;
@@ -178,7 +177,7 @@ static void end_input(struct rdv_exec_run *run)
 {
 	if (run->in_watch.data && !uv_is_closing((uv_handle_t *)&run->in_watch))
 		uv_close((uv_handle_t *)&run->in_watch, on_closed);
-	close_fd(&run->in);
+	close_fd(&run->process.in);
 }
 
 static void on_input_wanted(uv_poll_t *watch, int status, int events)
@@ -193,8 +192,8 @@ static void on_input_wanted(uv_poll_t *watch, int status, int events)
 
 static void signal_group(struct rdv_exec_run *run, int number)
 {
-	if (kill(-run->pid, number) && errno == ESRCH)
-		kill(run->pid, number);
+	if (kill(-run->process.pid, number) && errno == ESRCH)
+		kill(run->process.pid, number);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -226,118 +225,18 @@ static void on_exit_seen(uv_poll_t *watch, int status, int events)
 	struct rdv_exec_run *run = watch->data;
 	siginfo_t info = {0};
 
-	if (waitid(P_PID, (id_t)run->pid, &info, WEXITED | WNOHANG) || !info.si_pid)
+	if (waitid(P_PID, (id_t)run->process.pid, &info, WEXITED | WNOHANG))
+		info.si_pid = 0;
+	else if (!info.si_pid)
 		return; /* not yet */
 	if (run->timed_out || run->cut)
-		kill(-run->pid, SIGKILL); /* what is left of its group */
+		kill(-run->process.pid, SIGKILL); /* what is left of its group */
 	read_error(run, READS_AT_EXIT);
 	set_outcome(run, &info);
 	close_handles(run);
 }
 
 /* ---- the start ---- */
-
-/* A pipe whose ends are close-on-exec, above the standard descriptors, and not blocking at our end. */
-static int make_pipe(int ends[2], int ours)
-{
-	if (pipe2(ends, O_CLOEXEC))
-		return errno;
-	for (int i = 0; i < 2; i++) {
-		int fd = ends[i] > 2 ? ends[i] : fcntl(ends[i], F_DUPFD_CLOEXEC, 3);
-		int failed = errno;
-
-		if (fd < 0) {
-			close_fd(&ends[0]);
-			close_fd(&ends[1]);
-			return failed;
-		}
-		if (fd != ends[i])
-			close(ends[i]);
-		ends[i] = fd;
-	}
-	fcntl(ends[ours], F_SETFL, O_NONBLOCK);
-	return 0;
-}
-
-static int set_attributes(posix_spawnattr_t *attr)
-{
-	sigset_t none, all;
-	int failed;
-
-	sigemptyset(&none);
-	sigfillset(&all);
-	failed = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	failed = failed ? failed : posix_spawnattr_setpgroup(attr, 0);
-	failed = failed ? failed : posix_spawnattr_setsigmask(attr, &none);
-	return failed ? failed : posix_spawnattr_setsigdefault(attr, &all);
-}
-
-static int set_actions(posix_spawn_file_actions_t *actions, const struct rdv_exec *h, int in, int err)
-{
-	int failed = posix_spawn_file_actions_adddup2(actions, in, STDIN_FILENO);
-
-	failed = failed ? failed : posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	failed = failed ? failed : posix_spawn_file_actions_adddup2(actions, err, STDERR_FILENO);
-	failed = failed ? failed : posix_spawn_file_actions_addclosefrom_np(actions, STDERR_FILENO + 1);
-	if (!failed && h->dir)
-		failed = posix_spawn_file_actions_addchdir_np(actions, h->dir);
-	return failed;
-}
-
-static int spawn(struct rdv_exec_run *run, char *const *env, int in, int err)
-{
-	struct rdv_exec *h = run->handler;
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	int failed = posix_spawn_file_actions_init(&actions);
-
-	if (failed)
-		return failed;
-	failed = posix_spawnattr_init(&attr);
-	if (failed)
-		goto no_attr;
-	failed = set_attributes(&attr);
-	failed = failed ? failed : set_actions(&actions, h, in, err);
-	failed = failed ? failed : posix_spawnp(&run->pid, h->command[0], &actions, &attr, h->command, env);
-	posix_spawnattr_destroy(&attr);
-no_attr:
-	posix_spawn_file_actions_destroy(&actions);
-	return failed;
-}
-
-/* Pipes, process, pidfd. Returns an errno; then nothing is left of it. */
-static int start_process(struct rdv_exec_run *run, char *const *env)
-{
-	int in[2], err[2], failed = make_pipe(in, 1);
-
-	if (failed)
-		return failed;
-	failed = make_pipe(err, 0);
-	if (failed)
-		goto no_error_pipe;
-	failed = spawn(run, env, in[0], err[1]);
-	if (failed)
-		goto not_started;
-	run->pidfd = pidfd_open(run->pid, 0);
-	if (run->pidfd < 0) {
-		failed = errno;
-		signal_group(run, SIGKILL);
-		waitid(P_PID, (id_t)run->pid, &(siginfo_t){0}, WEXITED);
-		goto not_started;
-	}
-	close(in[0]);
-	close(err[1]);
-	run->in = in[1];
-	run->err = err[0];
-	return 0;
-not_started:
-	close_fd(&err[0]);
-	close_fd(&err[1]);
-no_error_pipe:
-	close_fd(&in[0]);
-	close_fd(&in[1]);
-	return failed;
-}
 
 static void init_watch(struct rdv_exec_run *run, uv_poll_t *watch, int fd, int events, uv_poll_cb callback)
 {
@@ -354,17 +253,17 @@ static void watch_process(struct rdv_exec_run *run)
 	struct rdv_exec *h = run->handler;
 
 	link_run(h, run);
-	init_watch(run, &run->exit_watch, run->pidfd, UV_READABLE, on_exit_seen);
-	init_watch(run, &run->err_watch, run->err, UV_READABLE, on_error_output);
+	init_watch(run, &run->exit_watch, run->process.pidfd, UV_READABLE, on_exit_seen);
+	init_watch(run, &run->err_watch, run->process.err, UV_READABLE, on_error_output);
 	uv_timer_init(&h->pool->loop, &run->timer);
 	run->timer.data = run;
 	run->open_handles++;
 	if (h->timeout_ms > 0)
 		uv_timer_start(&run->timer, on_timer, (uint64_t)h->timeout_ms, 0);
 	if (write_input(run))
-		init_watch(run, &run->in_watch, run->in, UV_WRITABLE, on_input_wanted);
+		init_watch(run, &run->in_watch, run->process.in, UV_WRITABLE, on_input_wanted);
 	else
-		close_fd(&run->in);
+		close_fd(&run->process.in);
 }
 
 static void not_started(struct rdv_exec *h, struct rdv_call *call, int failed)
@@ -383,6 +282,7 @@ void rdv_exec_run_start(struct rdv_exec *h, struct rdv_call *call)
 {
 	struct rdv_exec_run *run;
 	struct rdv_body body;
+	struct rdv_exec_process p;
 	char **env;
 	int failed;
 
@@ -401,13 +301,13 @@ void rdv_exec_run_start(struct rdv_exec *h, struct rdv_call *call)
 	run->call = call;
 	run->body = body.body;
 	run->start_us = rdv_mono_now_us();
-	run->pidfd = run->in = run->err = -1;
-	failed = start_process(run, env);
+	failed = rdv_exec_spawn(h, env, &p);
 	if (failed) {
 		free(run);
 		not_started(h, call, failed);
 		return;
 	}
+	run->process = p;
 	uv_update_time(&h->pool->loop);
 	watch_process(run);
 }

@@ -70,6 +70,7 @@ static bool set_options(struct rdv_http_transfer *t)
 	curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(t->easy, CURLOPT_NOPROGRESS, 1L);
 	curl_easy_setopt(t->easy, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(t->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* of a proxy */
 	curl_easy_setopt(t->easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(t->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, timeout_ms);

@@ -3,27 +3,22 @@
  *	submit -> waiting (FIFO) -> leased (slot, deadline) -> answered | expired | cut -> sink
  *
  * A token names its handler's number, the slot and a serial number that is never used again, and proves by a keyed
- *SipHash (secret per handler and run) that we gave it out:
+ * SipHash (secret per handler and run) that we gave it out:
  *
  *	number 4 | slot 4 | serial 7 | SipHash-2-4 of these 15 bytes 8		as 46 hex digits
  *
  * So a token that was never given out is told from one whose lease is over without remembering any. A lease whose time
- *is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts as long as nobody
- *else has the message. What always holds: a call is waiting or in exactly one slot; the slots' list is sorted by
- *deadline (insertion walks from its end, where a new lease nearly always belongs). Fails only for memory: then a call
- *stays waiting. Any thread; one mutex, and the sink is called without it. */
+ * is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts as long as nobody
+ * else has the message. What always holds: a call is waiting or in exactly one slot; the slots' list is sorted by
+ * deadline (insertion walks from its end, where a new lease nearly always belongs). Fails only for memory: then a call
+ * stays waiting. Any thread; one mutex, and the sink is called without it. */
 #include "../base/chunks.h"
-#include "../base/text.h"
 #include "handler.h"
+#include "lease_token.h"
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sodium.h>
 #include <stdlib.h>
-
-#define TOKEN_SIGNED 15
-#define TOKEN_BYTES (TOKEN_SIGNED + 8)
-_Static_assert(2 * TOKEN_BYTES + 1 <= sizeof((struct rdv_leased *)0)->token, "a token fits");
 
 struct slot {
 	uint32_t free_link; /* the chunks' */
@@ -101,57 +96,15 @@ static struct rdv_call *free_slot(struct lease *h, uint32_t ref, int64_t now_ms)
 	return call;
 }
 
-/* ---- tokens ---- */
-
-static uint64_t sign(const struct lease *h, const uint8_t bytes[TOKEN_SIGNED])
-{
-	return rdv_siphash(h->secret, rdv_slice(bytes, TOKEN_SIGNED));
-}
-
-static void write_token(const struct lease *h, uint32_t ref, char token[48])
-{
-	uint8_t bytes[TOKEN_BYTES + 1];
-
-	rdv_put_u32(bytes, h->options.number);
-	rdv_put_u32(bytes + 4, ref);
-	rdv_put_u64(bytes + 8, at(h, ref)->serial); /* its 8th byte is 0, and written over */
-	rdv_put_u64(bytes + TOKEN_SIGNED, sign(h, bytes));
-	sodium_bin2hex(token, 48, bytes, TOKEN_BYTES);
-}
-
-static bool read_token(const char *token, uint8_t bytes[TOKEN_BYTES])
-{
-	size_t size;
-	const char *end;
-
-	return strlen(token) == 2 * TOKEN_BYTES &&
-	       !sodium_hex2bin(bytes, TOKEN_BYTES, token, 2 * TOKEN_BYTES, NULL, &size, &end) && size == TOKEN_BYTES;
-}
-
-bool rdv_lease_token_number(const char *token, uint32_t *number)
-{
-	uint8_t bytes[TOKEN_BYTES];
-
-	if (!read_token(token, bytes))
-		return false;
-	*number = rdv_get_u32(bytes);
-	return true;
-}
-
 /* Under the mutex. NOT_FOUND: not one of ours; CONFLICT: its lease is over. */
-static enum redrive_status find(const struct lease *h, const char *token, uint32_t *ref)
+static enum redrive_status find(const struct lease *h, const char *text, uint32_t *ref)
 {
-	uint8_t bytes[TOKEN_BYTES], mac[8];
-	uint64_t serial = 0;
+	struct rdv_lease_token token;
 
-	if (!read_token(token, bytes))
+	if (!rdv_lease_token_read(h->secret, text, &token))
 		return REDRIVE_NOT_FOUND;
-	rdv_put_u64(mac, sign(h, bytes));
-	if (sodium_memcmp(mac, bytes + TOKEN_SIGNED, sizeof mac) != 0)
-		return REDRIVE_NOT_FOUND;
-	*ref = rdv_get_u32(bytes + 4);
-	memcpy(&serial, bytes + 8, 7);
-	if (!*ref || *ref > h->slots.used || at(h, *ref)->serial != serial)
+	*ref = token.slot;
+	if (!*ref || *ref > h->slots.used || at(h, *ref)->serial != token.serial)
 		return REDRIVE_CONFLICT;
 	return REDRIVE_OK;
 }
@@ -178,7 +131,7 @@ static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now,
 	link_slot(h, ref);
 	out->call = s->call;
 	out->expires_at.ms = rdv_ms_add(now.wall.ms, lease_for_ms);
-	write_token(h, ref, out->token);
+	rdv_lease_token_write(h->secret, &(struct rdv_lease_token){h->options.number, ref, s->serial}, out->token);
 	return true;
 }
 

@@ -441,6 +441,16 @@ static void options_that_cannot_work_are_refused(void **state)
 	rdv_exec_pool_free(pool);
 }
 
+static void an_ignored_sigchld_costs_no_exit_status(void **state)
+{
+	void (*before)(int) = signal(SIGCHLD, SIG_IGN); /* as inherited from a careless parent */
+	struct rdv_call *c = run_script("exit 3", NULL);
+
+	assert_int_equal(c->answer.exit_code, 3);
+	kit_free(c);
+	signal(SIGCHLD, before);
+}
+
 static void running_out_of_descriptors_fails_the_call_and_nothing_else(void **state)
 {
 	static const char *const command[] = {"true"};
@@ -484,6 +494,7 @@ int main(void)
 		cmocka_unit_test(a_command_that_cannot_start_says_why),
 		cmocka_unit_test(a_relative_command_is_found_in_its_directory),
 		cmocka_unit_test(options_that_cannot_work_are_refused),
+		cmocka_unit_test(an_ignored_sigchld_costs_no_exit_status),
 		cmocka_unit_test(running_out_of_descriptors_fails_the_call_and_nothing_else),
 	};
 
