@@ -38,6 +38,33 @@ static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
 		rdv_lane_join(l, ref); /* it keeps its place in its own key's order */
 }
 
+/* The owner is at the handler, or goes there by itself. One that is held may be held behind the very message that asks.
+ */
+static bool owner_goes_on(const struct rdv_lane *l, const struct rdv_dedupe_item *i)
+{
+	uint32_t owner = rdv_lane_find(l, i->owner_seq);
+
+	return owner && rdv_lane_entry(l, owner)->state != RDV_STATE_HELD;
+}
+
+/* The key goes over to another message, with those who wait for it. */
+static void take_over(struct rdv_lane *l, uint32_t item, uint64_t seq, struct rdv_effects *out)
+{
+	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, item);
+	const struct rdv_dedupe_item old = *i;
+
+	i->waiters = i->last_waiter = 0;
+	rdv_dedupe_free(&l->dedupe, item);
+	item = rdv_dedupe_claim(&l->dedupe, old.key, seq);
+	if (!item) {
+		out->failed = true;
+		return;
+	}
+	i = rdv_dedupe_at(&l->dedupe, item);
+	i->waiters = old.waiters;
+	i->last_waiter = old.last_waiter;
+}
+
 enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call,
 				       struct rdv_hash128 key, struct rdv_effects *out)
 {
@@ -59,6 +86,10 @@ enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, u
 	}
 	if (i->state == RDV_DEDUPE_PROCESSING && i->owner_seq == e->seq)
 		return RDV_DEDUPE_PROCEED;
+	if (i->state == RDV_DEDUPE_PROCESSING && !owner_goes_on(l, i)) {
+		take_over(l, item, e->seq, out);
+		return RDV_DEDUPE_PROCEED;
+	}
 	its_key = rdv_lane_key_of(l, e);
 	busy = i->state == RDV_DEDUPE_PROCESSING;
 	rdv_lane_undo_call(l, ref, now);

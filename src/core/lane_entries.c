@@ -291,7 +291,7 @@ void rdv_lane_placed(struct rdv_lane *l, uint32_t ref, struct rdv_place place)
 	rdv_lane_saw_segment(l, place.segment);
 	if (e->unplaced)
 		e->unplaced--;
-	if (e->ghost || e->unplaced) { /* ended or written again already */
+	if (e->ghost || e->state == RDV_STATE_DONE || e->unplaced) { /* ended or written again already */
 		rdv_lane_release_record(l, place.segment, place.length);
 		rdv_lane_free_ghost(l, ref);
 		return;

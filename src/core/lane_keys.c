@@ -140,10 +140,10 @@ static void promote_ordered(struct rdv_lane *l, uint32_t key, struct rdv_now now
 {
 	for (;;) {
 		struct rdv_key *k = rdv_order_key(&l->order, key);
-		uint32_t ref = candidate(l, k);
+		uint32_t ref = k->blocked ? 0 : candidate(l, k); /* blocked: whose turn it was steps back, too */
 		struct rdv_entry *e;
 
-		if (!turn_is_free(l, k, ref) || k->blocked || !ref)
+		if (!turn_is_free(l, k, ref) || !ref)
 			return;
 		e = rdv_lane_entry(l, ref);
 		if (e->state != RDV_STATE_HELD || e->doubles || e->todo == RDV_TODO_CRASH)

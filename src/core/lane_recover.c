@@ -308,6 +308,8 @@ static bool open_one(struct rdv_lane *l, uint32_t ref)
 		forget(l, ref);
 		return false;
 	}
+	if (e->state == RDV_STATE_DONE)
+		return false; /* a finished replay */
 	if (e->replay && e->state == RDV_STATE_READY)
 		e->state = RDV_STATE_HELD;
 	if (counts_as_live(e))
@@ -443,6 +445,7 @@ void rdv_lane_crashed(struct rdv_lane *l, uint32_t ref, struct rdv_now now, stru
 	s->last_failed_at = now.wall;
 	rdv_state_add_attempt(s, &a);
 	if (crashes_in_a_row(s) >= limit) {
+		e->todo = RDV_TODO_CRASH; /* it was its key's turn, whatever has joined the key since */
 		rdv_lane_die(l, ref, now, RDV_REASON_CRASHED, s, out);
 		return;
 	}

@@ -252,7 +252,6 @@ void rdv_lane_replay_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now
 	item->request.state = RDV_REQUEST_FINISHED;
 	item->request.outcome = outcome;
 	item->request.charged = e->charged;
-	item->entry = 0;
 	l->account.replays_acked += outcome == RDV_STATE_ACKED;
 	l->account.replays_dead += outcome == RDV_STATE_DEAD;
 	write_request(l, item->number, out);
@@ -266,9 +265,12 @@ void rdv_lane_replay_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now
 		    rdv_order_key(&l->order, key)->letter_seq == e->seq)
 			rdv_lane_set_gate(l, key, false, 0, out);
 	}
+	/* The entry stays until the desk has the outcome: no second replay of the message may come in between. */
+	e->state = RDV_STATE_DONE;
+	e->todo = RDV_TODO_NONE;
+	e->doubles = 0;
 	rdv_lane_release_state(l, e);
 	rdv_lane_forget_key(l, e);
-	rdv_lane_drop_entry(l, ref);
 	if (key && !final)
 		rdv_lane_promote(l, key, now, out);
 }
@@ -281,6 +283,7 @@ void rdv_lane_outcome_stored(struct rdv_lane *l, struct rdv_now now, uint64_t re
 		return;
 	rdv_lane_item(l, ref)->request.state = RDV_REQUEST_GONE;
 	write_request(l, request, out);
+	rdv_lane_drop_entry(l, rdv_lane_item(l, ref)->entry);
 	drop_item(l, ref);
 }
 
@@ -320,7 +323,7 @@ static void each_of_plan(struct rdv_lane *l, struct rdv_now now, uint64_t plan,
 		if (!item->number || item->request.plan != plan || !item->entry)
 			continue;
 		e = rdv_lane_entry(l, item->entry);
-		if (e->state != RDV_STATE_IN_FLIGHT && e->state != RDV_STATE_DYING)
+		if (e->state == RDV_STATE_READY || e->state == RDV_STATE_WAITING || e->state == RDV_STATE_HELD)
 			each(l, item->entry, now, out);
 	}
 }
@@ -388,12 +391,45 @@ static enum redrive_status fold_open(struct rdv_lane *l, uint64_t number, const 
 	return rdv_lane_set_key(l, rdv_lane_entry(l, ref), request->key_hash);
 }
 
+/* What is left of a finished replay: an entry that keeps its position until the desk has the outcome. */
+static enum redrive_status fold_finished(struct rdv_lane *l, uint64_t number, const struct rdv_request *request,
+					 struct rdv_place place)
+{
+	enum redrive_status status = fold_open(l, number, request, place);
+	uint32_t item;
+	struct rdv_entry *e;
+
+	if (status != REDRIVE_OK)
+		return status;
+	item = rdv_lane_find_request(l, number);
+	rdv_lane_item(l, item)->request = *request;
+	rdv_lane_item(l, item)->request.plan_name = rdv_slice(NULL, 0);
+	e = rdv_lane_entry(l, rdv_lane_item(l, item)->entry);
+	rdv_lane_forget_key(l, e);
+	e->state = RDV_STATE_DONE;
+	e->state_segment = e->state_offset = e->state_length = 0;
+	return REDRIVE_OK;
+}
+
+/* Trimming may have taken the request away, but not yet a STATE of it: that is over, too. */
+static void fold_gone(struct rdv_lane *l, uint64_t number, uint64_t seq)
+{
+	uint32_t item = rdv_lane_find_request(l, number);
+	uint32_t ref = item ? rdv_lane_item(l, item)->entry : rdv_lane_find(l, seq);
+
+	if (ref && (item || (!rdv_lane_entry(l, ref)->replay && !rdv_lane_entry(l, ref)->body_segment))) {
+		rdv_lane_forget_key(l, rdv_lane_entry(l, ref));
+		rdv_lane_drop_entry(l, ref);
+	}
+	if (item)
+		drop_item(l, item);
+}
+
 enum redrive_status rdv_lane_fold_request(struct rdv_lane *l, uint64_t number, struct rdv_slice payload,
 					  struct rdv_place place)
 {
 	struct rdv_request request;
 	enum redrive_status status = rdv_request_decode(payload, &request);
-	uint32_t item, ref;
 
 	if (status != REDRIVE_OK)
 		return status;
@@ -401,29 +437,15 @@ enum redrive_status rdv_lane_fold_request(struct rdv_lane *l, uint64_t number, s
 		l->next_request = number + 1;
 	if (request.kind != RDV_REQUEST_REPLAY)
 		return REDRIVE_OK;
-	if (request.state == RDV_REQUEST_OPEN)
+	switch (request.state) {
+	case RDV_REQUEST_OPEN:
 		return fold_open(l, number, &request, place);
-	item = rdv_lane_find_request(l, number);
-	/* Trimming may have taken the open request away, but not its STATE. */
-	ref = item ? rdv_lane_item(l, item)->entry : rdv_lane_find(l, request.seq);
-	if (ref && !item && (rdv_lane_entry(l, ref)->replay || rdv_lane_entry(l, ref)->body_segment))
-		ref = 0;
-	if (!item && request.state == RDV_REQUEST_FINISHED)
-		item = add_item(l, number, &request);
-	if (ref) {
-		rdv_lane_forget_key(l, rdv_lane_entry(l, ref));
-		rdv_lane_drop_entry(l, ref);
+	case RDV_REQUEST_FINISHED:
+		return fold_finished(l, number, &request, place);
+	case RDV_REQUEST_GONE:
+		fold_gone(l, number, request.seq);
+		break;
 	}
-	if (!item)
-		return request.state == RDV_REQUEST_GONE ? REDRIVE_OK : REDRIVE_NO_MEMORY;
-	if (request.state == RDV_REQUEST_GONE) {
-		drop_item(l, item);
-		return REDRIVE_OK;
-	}
-	rdv_lane_item(l, item)->request = request;
-	rdv_lane_item(l, item)->request.plan_name = rdv_slice(NULL, 0);
-	rdv_lane_item(l, item)->entry = 0;
-	rdv_lane_item(l, item)->segment = place.segment;
 	return REDRIVE_OK;
 }
 

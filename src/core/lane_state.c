@@ -161,7 +161,7 @@ void rdv_lane_die(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum rdv
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 	bool ordered = l->policy.order == RDV_ORDER_KEY && e->key;
-	bool head = e->state == RDV_STATE_IN_FLIGHT || rdv_lane_is_head(l, ref);
+	bool head = e->state == RDV_STATE_IN_FLIGHT || e->todo == RDV_TODO_CRASH || rdv_lane_is_head(l, ref);
 	uint32_t unordered = l->policy.order == RDV_ORDER_NONE && e->joined ? rdv_lane_key_of(l, e) : 0;
 
 	if (e->state == RDV_STATE_READY && e->queued)
@@ -187,6 +187,8 @@ void rdv_lane_die(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum rdv
 	rdv_lane_dedupe_end(l, e->seq, now, false, rdv_slice(NULL, 0), out);
 	if (unordered)
 		rdv_lane_promote(l, unordered, now, out);
+	if (e->blocks)
+		rdv_lane_promote(l, e->key, now, out); /* a replay may have got the turn */
 	if (ordered && head && !e->replay && reason != RDV_REASON_REVOKED && reason != RDV_REASON_FOLLOWER)
 		after_dead(l, e->key, e->seq, now, out);
 }

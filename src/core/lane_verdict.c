@@ -302,6 +302,7 @@ enum redrive_status rdv_lane_verdict(struct rdv_lane *l, struct rdv_now now, uin
 	key = l->policy.order == RDV_ORDER_NONE ? rdv_lane_key_of(l, x.e) : 0;
 	rdv_lane_end_call(l, ref);
 	l->suspect_mode = false;
+	l->counters_changed = true;
 	l->outcome_since_open = true;
 	if (verdict->kind == RDV_ACK || verdict->kind == RDV_DROP) {
 		acked(l, &x, out);
@@ -337,7 +338,8 @@ static void give_back(struct rdv_lane *l, const struct rdv_charge *c, struct rdv
 {
 	struct rdv_entry *e = rdv_lane_entry(l, c->entry);
 
-	if (e->seq != c->seq || e->ghost || e->state == RDV_STATE_DYING || !e->charged || e->refund == 7)
+	if (e->seq != c->seq || e->ghost || e->state == RDV_STATE_DYING || e->state == RDV_STATE_DONE || !e->charged ||
+	    e->refund == 7)
 		return;
 	e->charged--;
 	e->refund++;

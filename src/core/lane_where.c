@@ -19,7 +19,7 @@ static uint64_t first_of_key(const struct rdv_lane *l, uint32_t key)
 static enum rdv_state shown_as(const struct rdv_entry *e)
 {
 	if (e->replay)
-		return RDV_STATE_REPLAYING;
+		return e->state == RDV_STATE_DONE ? RDV_STATE_DONE : RDV_STATE_REPLAYING;
 	if (e->state == RDV_STATE_DYING && e->member == RDV_REASON_REVOKED)
 		return RDV_STATE_REVOKED;
 	return (enum rdv_state)e->state;

@@ -91,8 +91,8 @@ static void the_fold_is_the_live_state(void)
 	struct rdv_lane *folded;
 	const struct rdv_lane *live = h.w.lane;
 
-	if (h.w.ticket != h.w.durable)
-		return;
+	if (h.w.ticket != h.w.durable || (h.w.record_count && !h.w.records[h.w.record_count - 1].ticket))
+		return; /* something is on its way */
 	options.target = NULL;
 	folded = rdv_lane_new(&options);
 	for (size_t i = 0; i < h.w.record_count; i++) {
