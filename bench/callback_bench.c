@@ -1,8 +1,8 @@
 /* callback_bench.c - the callback handler alone: calls a second from submit through its threads to the sink and back.
  *
- * One thread submits and takes back, as the core does, with a bounded number of calls open and in lists of what came
- * back; the function acks at once. Prints one JSON object a line: value with the given number of threads, and the
- * processor time of a call.
+ * One thread submits and takes back, as the core does, with a bounded number of calls open and in lists of what
+ * came back; the function acks at once. Prints one JSON object a line: value with the given number of threads,
+ * and the processor time of a call.
  *
  *	callback_bench [THREADS [OPEN [SECONDS]]] */
 #include <pthread.h>

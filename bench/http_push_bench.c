@@ -1,11 +1,11 @@
 /* http_push_bench.c - the http handler against a bare libcurl multi loop: same server, same number of connections,
  * headers and bytes.
  *
- * The server is a process of its own: one thread, epoll, keep-alive, answers 204 to whatever ends a request's head and
- * body. The bare loop is what a good user of libcurl would write: easy handles, header list and body made once,
- * curl_multi_poll and curl_multi_perform, finished handles added again. Ours goes the whole way of a call: submitted by
- * one thread, headers built per message, completed by the pool's thread. The two take turns; medians are compared.
- * Prints one JSON object a line.
+ * The server is a process of its own: one thread, epoll, keep-alive, answers 204 to whatever ends a request's
+ * head and body. The bare loop is what a good user of libcurl would write: easy handles, header list and body
+ * made once, curl_multi_poll and curl_multi_perform, finished handles added again. Ours goes the whole way of a
+ * call: submitted by one thread, headers built per message, completed by the pool's thread. The two take turns;
+ * medians are compared. Prints one JSON object a line.
  *
  *	http_push_bench [CONNECTIONS [SECONDS [bare | ours]]]		one of them alone is for a profiler */
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* fuzz_exec_output.c - standard error from hostile bytes, in pieces: the first byte says how long the pieces are.
  *
- * Properties: the tail is exactly the stream's last RDV_EXEC_TAIL bytes, however it was cut; class, root class, text
- * and stack lie within it and within their bounds; what the tail and the whole stream agree on gives the same words;
- * cleaned text is valid UTF-8, and text that is valid comes through unchanged. */
+ * Properties: the tail is exactly the stream's last RDV_EXEC_TAIL bytes, however it was cut; class, root class,
+ * text and stack lie within it and within their bounds; what the tail and the whole stream agree on gives the
+ * same words; cleaned text is valid UTF-8, and text that is valid comes through unchanged. */
 #include <assert.h>
 #include <stdlib.h>
 #include "core/record.h"

@@ -1,8 +1,8 @@
 /* fuzz_http_answer.c - an HTTP answer from hostile bytes: two bytes of status, header lines, an empty line, the body.
  *
- * Properties: every slice of the result lies in the text buffer (or is empty), is valid UTF-8 but for the answer's
- * bytes, and is within the bounds of record.h; a delay is never negative; the verdict is a verdict; the same input
- * gives the same result. */
+ * Properties: every slice of the result lies in the text buffer (or is empty), is valid UTF-8 but for the
+ * answer's bytes, and is within the bounds of record.h; a delay is never negative; the verdict is a verdict;
+ * the same input gives the same result. */
 #include <assert.h>
 #include <stdlib.h>
 #include "core/record.h"

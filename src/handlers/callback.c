@@ -1,19 +1,16 @@
 /* callback.c - the C API's function on the handler's own threads.
  *
- * Submitted calls wait in one queue. A worker takes a share of it into its span (callback_work.h), runs the function on
- * one call after the other and hands the finished ones over in lists: at the end of its span, or when a list is older
- * than HAND_OVER_US. Idle workers claim from the spans of busy ones; a worker that leaves work behind wakes the next.
- * The watcher thread hands over what lies finished behind a slow call, and times out the calls whose verdict is to come
- * later (callback_later.h).
+ * Submitted calls wait in one queue; the threads (callback_threads.c) work it off; calls whose verdict comes
+ * later wait in a table (callback_later.h).
  *
  *	submit -> queue -> span -> running -> done -> sink
  *	                              | returns false
  *	                            later -> answer or timeout -> sink
  *
- * What always holds: a call is in exactly one of these places. `running` is cleared either by the worker, who then owns
- * the verdict, or by rdv_callback_answer, whose verdict then counts. A running function is never timed out or cut: the
- * message's bytes are in its hands, and as long as it runs the handler is alive. Short of memory for `later` a call
- *ends with RDV_TRANSPORT_OTHER. Any thread may call everything but free. */
+ * What always holds: a call is in exactly one of these places. `running` is cleared either by the worker, who
+ * then owns the verdict, or by rdv_callback_answer, whose verdict then counts. A running function is never
+ * timed out or cut: the message's bytes are in its hands, and as long as it runs the handler is alive. Short of
+ * memory for `later` a call ends with RDV_TRANSPORT_OTHER. Any thread may call everything but free. */
 #include "callback_threads.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* callback_later.c - calls whose verdict comes later: found by id, in order of their deadlines.
  *
- * Entries lie in chunks, hang in a linear hash by call id and in one list sorted by deadline. All deadlines of a
- * handler are the call's start plus the same timeout, so a new entry nearly always belongs at the end of the list and
- * the walk from there is short. What always holds: an entry is in both or in neither. Fails only for memory, and then
- * changes nothing. */
+ * Entries lie in chunks, hang in a linear hash by call id and in one list sorted by deadline. All deadlines of
+ * a handler are the call's start plus the same timeout, so a new entry nearly always belongs at the end of the
+ * list and the walk from there is short. What always holds: an entry is in both or in neither. Fails only for
+ * memory, and then changes nothing. */
 #include "callback_later.h"
 
 struct entry {

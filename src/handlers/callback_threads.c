@@ -1,12 +1,13 @@
 /* callback_threads.c - the workers and the watcher of a callback handler.
  *
- * A worker takes a share of the queue into its span, runs the function on one call after the other, and hands the
- * finished ones over at the end of the span, or when a list is older than HAND_OVER_US. Without work of its own it
- * claims from the spans of the others, then sleeps; a worker that leaves work behind wakes the next. The watcher hands
- * over what lies finished behind a slow function: it ticks while some worker is inside a function with a finished call
- * behind it, and sleeps otherwise. It also times out the calls whose verdict is to come later. What always holds: spans
- * grow only under the mutex, so whoever looks there at the queue and all spans misses nothing; `ticking` is cleared
- * before a last look. Short of memory for `later` a call ends with RDV_TRANSPORT_OTHER. */
+ * A worker takes a share of the queue into its span, runs the function on one call after the other, and hands
+ * the finished ones over at the end of the span, or when a list is older than HAND_OVER_US. Without work of its
+ * own it claims from the spans of the others, then sleeps; a worker that leaves work behind wakes the next. The
+ * watcher hands over what lies finished behind a slow function: it ticks while some worker is inside a function
+ * with a finished call behind it, and sleeps otherwise. It also times out the calls whose verdict is to come
+ * later. What always holds: spans grow only under the mutex, so whoever looks there at the queue and all spans
+ * misses nothing; `ticking` is cleared before a last look. Short of memory for `later` a call ends with
+ * RDV_TRANSPORT_OTHER. */
 #include "callback_threads.h"
 #include <stdatomic.h>
 

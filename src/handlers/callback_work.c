@@ -1,9 +1,10 @@
 /* callback_work.c - one worker's lock-free span of taken calls and stack of finished ones.
  *
- * The span's three numbers change together in one 64-bit word. A claimer reads the call at `next`, then moves `next` by
- * one; the generation, new at every refill, makes that fail when the span it looked at is no longer the same. A refill
- * happens only when the span is empty, so nobody can claim what it overwrites. The stack has one pusher and many takers
- * of the whole, so it has no ABA problem: a push that meets a taker is tried again. Nothing fails. */
+ * The span's three numbers change together in one 64-bit word. A claimer reads the call at `next`, then moves
+ * `next` by one; the generation, new at every refill, makes that fail when the span it looked at is no longer
+ * the same. A refill happens only when the span is empty, so nobody can claim what it overwrites. The stack has
+ * one pusher and many takers of the whole, so it has no ABA problem: a push that meets a taker is tried again.
+ * Nothing fails. */
 #include "callback_work.h"
 #include <assert.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* clean.c - text of handlers made fit to be stored.
  *
  * Walks the bytes once: runs of plain ASCII are copied as they are, a valid UTF-8 sequence (shortest form, no
- * surrogates, up to U+10FFFF) is copied, anything else gives one U+FFFD per byte. Stops before a character that would
- * pass either bound, so the result never ends inside one. What always holds: the result is valid UTF-8 without NUL and
- * within both bounds. Pure; any thread. */
+ * surrogates, up to U+10FFFF) is copied, anything else gives one U+FFFD per byte. Stops before a character that
+ * would pass either bound, so the result never ends inside one. What always holds: the result is valid UTF-8
+ * without NUL and within both bounds. Pure; any thread. */
 #include "clean.h"
 
 static const uint8_t replacement[3] = {0xef, 0xbf, 0xbd};

@@ -1,8 +1,8 @@
 /* exec.c - the exec handler: options checked and kept, one process per call.
  *
- * Every submitted call is started at once: the route's permits bound how many run. See exec_run.c for a process,
- * exec_env.c for its environment, exec_output.c for what it wrote. A freed handler is destroyed by the pool's thread.
- * Any thread: new; submit, cut and free are the core's; the rest is the pool's thread's. */
+ * Every submitted call is started at once: the route's permits bound how many run. See exec_run.c for a
+ * process, exec_env.c for its environment, exec_output.c for what it wrote. A freed handler is destroyed by the
+ * pool's thread. Any thread: new; submit, cut and free are the core's; the rest is the pool's thread's. */
 #include "exec_pool.h"
 #include <assert.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* exec_env.c - the environment of an exec handler's process.
  *
- * The base is our own environment without REDRIVE_* (our token is not the handler's), with the configured variables on
- * top; those have been checked not to be ours, so that a variable that is absent for a message is absent. Values from a
- * message are percent-encoded where they hold what text should not (NUL above all), REDRIVE_HEADERS is JSON: [[name,
- * value], ...], in which a name or value that is no UTF-8 is percent-encoded. The strings lie one behind the other in
- * one buffer; items are offsets until all are there. Fails only for memory. rdv_exec_env_base: when a handler is made;
- * the rest is the pool's thread's. */
+ * The base is our own environment without REDRIVE_* (our token is not the handler's), with the configured
+ * variables on top; those have been checked not to be ours, so that a variable that is absent for a message is
+ * absent. Values from a message are percent-encoded where they hold what text should not (NUL above all),
+ * REDRIVE_HEADERS is JSON: [[name, value], ...], in which a name or value that is no UTF-8 is percent-encoded.
+ * The strings lie one behind the other in one buffer; items are offsets until all are there. Fails only for
+ * memory. rdv_exec_env_base: when a handler is made; the rest is the pool's thread's. */
 #include "exec_pool.h"
 #include "../base/text.h"
 #include <inttypes.h>

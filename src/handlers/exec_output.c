@@ -1,8 +1,9 @@
 /* exec_output.c - what a process wrote to standard error, as a failure.
  *
- * The tail keeps up to twice its size and moves the end to the front when it is full, so that adding costs one copy per
- * byte in the long run, however small the pieces. The lines are looked at once, from first to last; later ones win.
- * Nothing fails; bytes are not judged here (answer_text.h replaces what is no UTF-8). Pure; any thread. */
+ * The tail keeps up to twice its size and moves the end to the front when it is full, so that adding costs one
+ * copy per byte in the long run, however small the pieces. The lines are looked at once, from first to last;
+ * later ones win. Nothing fails; bytes are not judged here (answer_text.h replaces what is no UTF-8). Pure; any
+ * thread. */
 #include "exec_output.h"
 
 void rdv_exec_tail_add(struct rdv_exec_tail *tail, const void *data, size_t size)

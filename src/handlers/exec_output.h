@@ -16,8 +16,8 @@ void rdv_exec_tail_add(struct rdv_exec_tail *tail, const void *data, size_t size
 struct rdv_slice rdv_exec_tail_slice(const struct rdv_exec_tail *tail);
 
 /* Fills class, root_class, text and stack with slices of `output`; bytes as they came. Text: the last RDV_EXEC_TEXT
- * bytes without the line ends behind them. Class: of the last line "class: text" that begins with a name (letters,
- * digits, _ . $ - and ::, no blank). Root class: likewise of the last line "Caused by: class: text" or "Caused by:
- * class". Stack: the whole, if it has more than one line. */
+ * bytes without the line ends behind them. Class: of the last line "class: text" that begins with a name
+ * (letters, digits, _ . $ - and ::, no blank). Root class: likewise of the last line "Caused by: class: text"
+ * or "Caused by: class". Stack: the whole, if it has more than one line. */
 void rdv_exec_output(struct rdv_slice output, struct rdv_failure *out);
 #endif

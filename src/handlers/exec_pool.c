@@ -1,9 +1,10 @@
 /* exec_pool.c - the thread of all exec handlers: a libuv loop with an inbox.
  *
- * Other threads put calls, cuts and frees into a handler's inbox under the mutex and wake the loop. The thread takes
- * all inboxes at once and lets exec.c act on them. All signals are blocked in it, so that a pipe without a reader gives
- * EPIPE and the process's signals stay with its main thread; the processes it starts get an empty mask. What always
- * holds: a handler with a non-empty inbox is on the dirty list. Any thread: new, free, touch (under the mutex). */
+ * Other threads put calls, cuts and frees into a handler's inbox under the mutex and wake the loop. The thread
+ * takes all inboxes at once and lets exec.c act on them. All signals are blocked in it, so that a pipe without
+ * a reader gives EPIPE and the process's signals stay with its main thread; the processes it starts get an
+ * empty mask. What always holds: a handler with a non-empty inbox is on the dirty list. Any thread: new, free,
+ * touch (under the mutex). */
 #include "exec_pool.h"
 #include <assert.h>
 #include <signal.h>

@@ -4,15 +4,13 @@
  *	           | timeout: TERM to the group, after kill_after KILL
  *	           | cut: the same, with a second at most
  *
- * posix_spawn starts it: that shares memory until exec, so its cost does not grow with ours, and closes every other
- * descriptor in the child, whoever forgot to mark it. The process leads its own group. Its end is seen by a pidfd, so
- *no SIGCHLD handler is needed and nothing is reaped but what we started. Standard input is a pipe that is written as
- *the process reads; when it does not, or ends, the rest is dropped. Standard output is discarded; of standard error the
- * tail is kept. The process's end ends the run: descendants that keep the pipes open are not waited for; after a
- *timeout they are killed.
+ * exec_spawn.c starts it. Its end is seen by a pidfd, so no SIGCHLD handler is needed and nothing is reaped but
+ * what we started. Standard input is a pipe that is written as the process reads; when it does not, or ends,
+ * the rest is dropped. Standard output is discarded; of standard error the tail is kept. The process's end ends
+ * the run: descendants that keep the pipes open are not waited for; after a timeout they are killed.
  *
- * What always holds: the call is completed once, after the process was reaped; a run is freed when its last handle has
- * been closed. Fails to start: completed with RDV_TRANSPORT_OTHER and the reason. The pool's thread. */
+ * What always holds: the call is completed once, after the process was reaped; a run is freed when its last
+ * handle has been closed. Fails to start: completed with RDV_TRANSPORT_OTHER and the reason. The pool's thread. */
 #include "answer_text.h"
 #include "exec_pool.h"
 #include <assert.h>

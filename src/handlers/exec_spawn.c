@@ -1,9 +1,9 @@
 /* exec_spawn.c - a process with two pipes and a pidfd.
  *
- * posix_spawn starts it: that shares our memory until exec, so its cost does not grow with ours, and it can close every
- * other descriptor in the child, whoever forgot to mark it. The process leads its own group, has no signal blocked or
- * ignored, standard output to /dev/null. What always holds: either all of it is there or nothing is left of it. The
- * pool's thread. */
+ * posix_spawn starts it: that shares our memory until exec, so its cost does not grow with ours, and it can
+ * close every other descriptor in the child, whoever forgot to mark it. The process leads its own group, has no
+ * signal blocked or ignored, standard output to /dev/null. What always holds: either all of it is there or
+ * nothing is left of it. The pool's thread. */
 #include "exec_pool.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,10 @@
 /* handler.c - what all handlers share: the life of a call, its answer, and how a message is named to a handler.
  *
- * A call belongs to the runtime; between submit and complete to the handler. Its answer's slices live in its `text`
- * buffer, which reset gives back, or are static. Every slice is reserved for before the first is appended, so that none
- * of them moves. What always holds: an answer that this file made is within the bounds of record.h and valid UTF-8.
- * Short of memory the words are lost, never the answer. No locks: a call has one owner at a time. */
+ * A call belongs to the runtime; between submit and complete to the handler. Its answer's slices live in its
+ * `text` buffer, which reset gives back, or are static. Every slice is reserved for before the first is
+ * appended, so that none of them moves. What always holds: an answer that this file made is within the bounds
+ * of record.h and valid UTF-8. Short of memory the words are lost, never the answer. No locks: a call has one
+ * owner at a time. */
 #include "handler.h"
 #include "answer_text.h"
 #include "clean.h"

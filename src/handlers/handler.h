@@ -1,9 +1,10 @@
 /* handler.h - what a handler is to the runtime: calls in, completions out.
  *
  * The core thread fills a call (rdv_call) and submits it, many at a time; the handler delivers the message and
- * completes each call exactly once, from any thread, by the sink it was given: an answer (rules.h) that the core then
- * judges. A handler never loses, repeats or reorders a call, never blocks submit, and owns a call from submit to
- * complete. Kinds: http, exec, callback, lease. Timeouts are the handler's: it completes with RDV_TRANSPORT_TIMEOUT. */
+ * completes each call exactly once, from any thread, by the sink it was given: an answer (rules.h) that the
+ * core then judges. A handler never loses, repeats or reorders a call, never blocks submit, and owns a call
+ * from submit to complete. Kinds: http, exec, callback, lease. Timeouts are the handler's: it completes with
+ * RDV_TRANSPORT_TIMEOUT. */
 #ifndef RDV_HANDLERS_HANDLER_H
 #define RDV_HANDLERS_HANDLER_H
 #include "../base/block.h"
@@ -143,8 +144,8 @@ struct rdv_leased {
 enum redrive_status rdv_lease_take(struct rdv_handler *h, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
 				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx) RDV_MUST_CHECK;
 /* For callers that suspend instead of waiting: take with wait_ms 0, and if nothing came, `ready` is called once when
- * something may be there: from the thread that submits, cuts or completes, or at once from this call. It must not block
- * or use the handler. NO_MEMORY: never. */
+ * something may be there: from the thread that submits, cuts or completes, or at once from this call. It must
+ * not block or use the handler. NO_MEMORY: never. */
 enum redrive_status rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *ctx), void *ctx) RDV_MUST_CHECK;
 /* Forgets it; true when `ready` has not been called and will not be. */
 bool rdv_lease_forget(struct rdv_handler *h, void *ctx);

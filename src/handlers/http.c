@@ -2,11 +2,11 @@
  *
  *	submit -> inbox (mutex) -> queue -> active transfer -> done -> sink
  *
- * At most `connections` transfers are active; the timeout and took_ms count from the moment a transfer starts, so time
- * in the queue is nobody's. Finished calls are handed over once per turn of the pool's loop. Transfers are reused, last
- * used first, so that few connections stay warm under little load. A freed handler is destroyed by the pool's thread.
- * What always holds: a call is in exactly one of the five places. Any thread: new; submit, cut and free are the core's;
- * the rest is the pool's thread's. */
+ * At most `connections` transfers are active; the timeout and took_ms count from the moment a transfer starts,
+ * so time in the queue is nobody's. Finished calls are handed over once per turn of the pool's loop. Transfers
+ * are reused, last used first, so that few connections stay warm under little load. A freed handler is
+ * destroyed by the pool's thread. What always holds: a call is in exactly one of the five places. Any thread:
+ * new; submit, cut and free are the core's; the rest is the pool's thread's. */
 #include "http_pool.h"
 #include <assert.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* http_answer.c - from an HTTP answer's status, headers and body to an rdv_answer.
  *
- * Our headers are found by one table of names; the first one of a name counts, a new status line (after a 1xx answer)
- * forgets all. Words are looked for in three places: the problem body (RFC 9457), our two error headers, the body
- * itself; each word is taken from the first place that has it. Everything is gathered as borrowed slices, then copied
- * once, bounded and clean, into `text`. What is not understood (delay, verdict, date, JSON) counts as absent, so
- * nothing here fails. A problem body is parsed by jansson, which bounds its depth; its size is bounded by
- * RDV_ANSWER_BODY_MAX. Pure; any thread. */
+ * Our headers are found by one table of names; the first one of a name counts, a new status line (after a 1xx
+ * answer) forgets all. Words are looked for in three places: the problem body (RFC 9457), our two error
+ * headers, the body itself; each word is taken from the first place that has it. Everything is gathered as
+ * borrowed slices, then copied once, bounded and clean, into `text`. What is not understood (delay, verdict,
+ * date, JSON) counts as absent, so nothing here fails. A problem body is parsed by jansson, which bounds its
+ * depth; its size is bounded by RDV_ANSWER_BODY_MAX. Pure; any thread. */
 #include "http_answer.h"
 #include "answer_text.h"
 #include "../base/quantity.h"

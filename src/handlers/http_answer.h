@@ -1,7 +1,7 @@
 /* http_answer.h - from an HTTP answer's status, headers and body to an rdv_answer. Pure, fuzzed; any thread.
  * Class and text: RFC 9457 problem body (title, else type; detail; members stack, root_class, code), else
- * Redrive-Error-Class / Redrive-Error, else the status and the first 1,000 bytes as text. Bytes that are not UTF-8 are
- * replaced. */
+ * Redrive-Error-Class / Redrive-Error, else the status and the first 1,000 bytes as text. Bytes that are not
+ * UTF-8 are replaced. */
 #ifndef RDV_HANDLERS_HTTP_ANSWER_H
 #define RDV_HANDLERS_HTTP_ANSWER_H
 #include "../core/rules.h"

@@ -1,10 +1,10 @@
 /* http_events.c - CloudEvents 1.0 attributes as ce- headers (HTTP protocol binding 1.0.2, binary mode).
  *
- * The message's own headers "ce_NAME" or "ce-NAME" (as brokers carry events) become ce-NAME; what of the required
- * attributes they lack is filled: id = the message id, source = /topics/TOPIC, type = the topic, time = when it was
- * published, and partitionkey = the key. datacontenttype is Content-Type. Values are percent-encoded as section 3.1.3.2
- * of the binding says: everything but 0x21-0x7e, and '"' and '%'. A name that is no attribute name (lower-case letters
- * and digits) is left out: it is still there as Redrive-Header-. */
+ * The message's own headers "ce_NAME" or "ce-NAME" (as brokers carry events) become ce-NAME; what of the
+ * required attributes they lack is filled: id = the message id, source = /topics/TOPIC, type = the topic, time
+ * = when it was published, and partitionkey = the key. datacontenttype is Content-Type. Values are
+ * percent-encoded as section 3.1.3.2 of the binding says: everything but 0x21-0x7e, and '"' and '%'. A name
+ * that is no attribute name (lower-case letters and digits) is left out: it is still there as Redrive-Header-. */
 #include "http_request.h"
 
 static const char *const filled[] = {"specversion", "id", "source", "type", "time", "partitionkey"};

@@ -1,14 +1,16 @@
 /* http_pool.c - the thread of all http handlers: one curl multi handle, its sockets in an epoll set, its timer.
  *
- * curl says which sockets it waits for; we say which are ready (curl_multi_socket_action). A connection stays in the
- * epoll set between two requests, because leaving and entering costs two system calls a request; what becomes readable
- * while nobody waits for it (the server closed it) leaves the set then. So we must know when curl closes a connection:
- * we open and close them ourselves, close-on-exec. One turn: take the inbox, run what is due, end finished transfers
- * and start queued ones until nothing is due, hand finished calls over in one list per handler, sleep.
+ * curl says which sockets it waits for; we say which are ready (curl_multi_socket_action). A connection stays
+ * in the epoll set between two requests, because leaving and entering costs two system calls a request; what
+ * becomes readable while nobody waits for it (the server closed it) leaves the set then. So we must know when
+ * curl closes a connection: we open and close them ourselves, close-on-exec. One turn: take the inbox, run what
+ * is due, end finished transfers and start queued ones until nothing is due, hand finished calls over in one
+ * list per handler, sleep.
  *
- * What always holds: `registered` is what the epoll set has for that descriptor; a handler with a non-empty inbox is on
- * the dirty list, and then the thread is awake or will be. A failed epoll_ctl makes that one transfer run into its
- * timeout. Any thread: new, free, touch (under the mutex). Everything else is the pool's thread's. */
+ * What always holds: `registered` is what the epoll set has for that descriptor; a handler with a non-empty
+ * inbox is on the dirty list, and then the thread is awake or will be. A failed epoll_ctl makes that one
+ * transfer run into its timeout. Any thread: new, free, touch (under the mutex). Everything else is the pool's
+ * thread's. */
 #include "http_pool.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,15 +1,15 @@
 /* http_request.c - the request headers of one call.
  *
- * The lines are written one behind the other into one buffer, whose memory may move while it grows; so the list's items
- * hold offsets until all lines are there. The list ends in the handler's fixed headers. curl only reads the list, so
- * nothing is allocated for a call once the memory has its size. How curl is told what:
+ * The lines are written one behind the other into one buffer, whose memory may move while it grows; so the
+ * list's items hold offsets until all lines are there. The list ends in the handler's fixed headers. curl only
+ * reads the list, so nothing is allocated for a call once the memory has its size. How curl is told what:
  *
  *	"Name: value"   send it
  *	"Name;"         send it empty
  *	"Name:"         never send its own header of that name (Content-Type, Expect)
  *
- * What always holds: a value has only bytes 0x20-0x7e, and no header that is ours (Redrive-*, Idempotency-Key) comes
- * from a message. Fails only for memory. The handler's thread. */
+ * What always holds: a value has only bytes 0x20-0x7e, and no header that is ours (Redrive-*, Idempotency-Key)
+ * comes from a message. Fails only for memory. The handler's thread. */
 #include "http_request.h"
 #include "../base/text.h"
 #include <stdlib.h>

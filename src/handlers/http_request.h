@@ -1,6 +1,7 @@
 /* http_request.h - the request headers of one call, as a list that curl reads.
  *
- * One rdv_http_request serves one call after the other: its memory is reused. Private to http*.c; the handler's thread.
+ * One rdv_http_request serves one call after the other: its memory is reused. Private to http*.c; the handler's
+ * thread.
  */
 #ifndef RDV_HANDLERS_HTTP_REQUEST_H
 #define RDV_HANDLERS_HTTP_REQUEST_H

@@ -1,12 +1,12 @@
 /* http_transfer.c - one request and its answer: an easy handle with its memory, used for one call after the other.
  *
  * What is the same for all calls is set once. The body goes out from the message's own memory, the headers from
- * http_request.c's. Of an answer at most RDV_ANSWER_BODY_MAX bytes of headers and as many of its body are read; then we
- * end the transfer ourselves, and what was read is the answer. One call is one request: curl would send it again on a
- * fresh connection when a reused one turns out dead before an answer's first byte, but the server may have done the
- * work by then; so the second time is refused (CURLOPT_PREREQFUNCTION) and the call ends as reset. No redirects, http
- * and https only, no netrc, no proxy but the configured one. What always holds: between start and finish or abort the
- * transfer owns its call. The pool's thread. */
+ * http_request.c's. Of an answer at most RDV_ANSWER_BODY_MAX bytes of headers and as many of its body are read;
+ * then we end the transfer ourselves, and what was read is the answer. One call is one request: curl would send
+ * it again on a fresh connection when a reused one turns out dead before an answer's first byte, but the server
+ * may have done the work by then; so the second time is refused (CURLOPT_PREREQFUNCTION) and the call ends as
+ * reset. No redirects, http and https only, no netrc, no proxy but the configured one. What always holds:
+ * between start and finish or abort the transfer owns its call. The pool's thread. */
 #include "http_pool.h"
 #include <stdlib.h>
 
@@ -43,7 +43,6 @@ static size_t on_body(char *data, size_t one, size_t size, void *ctx)
 	return t->enough || t->body.failed ? 0 : size;
 }
 
-/* The message's own bytes are the body. */
 static void set_callbacks(struct rdv_http_transfer *t)
 {
 	curl_easy_setopt(t->easy, CURLOPT_PRIVATE, t);

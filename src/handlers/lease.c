@@ -2,16 +2,12 @@
  *
  *	submit -> waiting (FIFO) -> leased (slot, deadline) -> answered | expired | cut -> sink
  *
- * A token names its handler's number, the slot and a serial number that is never used again, and proves by a keyed
- * SipHash (secret per handler and run) that we gave it out:
- *
- *	number 4 | slot 4 | serial 7 | SipHash-2-4 of these 15 bytes 8		as 46 hex digits
- *
- * So a token that was never given out is told from one whose lease is over without remembering any. A lease whose time
- * is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts as long as nobody
- * else has the message. What always holds: a call is waiting or in exactly one slot; the slots' list is sorted by
- * deadline (insertion walks from its end, where a new lease nearly always belongs). Fails only for memory: then a call
- * stays waiting. Any thread; one mutex, and the sink is called without it. */
+ * A token (lease_token.h) names the slot and a serial number that is never used again, and proves that we gave
+ * it out; so one that was never given out is told from one whose lease is over without remembering any. A lease
+ * whose time is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts
+ * as long as nobody else has the message. What always holds: a call is waiting or in exactly one slot; the
+ * slots' list is sorted by deadline (insertion walks from its end, where a new lease nearly always belongs).
+ * Fails only for memory: then a call stays waiting. Any thread; one mutex, and the sink is called without it. */
 #include "../base/chunks.h"
 #include "handler.h"
 #include "lease_token.h"

@@ -2,8 +2,8 @@
  *
  *	number 4 | slot 4 | serial 7 | SipHash-2-4 of these 15 bytes 8		as 46 hex digits, integers little-endian
  *
- * The SipHash is keyed with a secret of one handler in one run, so a token of an earlier run is as unknown as a guessed
- * one; it is compared in constant time. Hex is libsodium's. Pure; any thread. */
+ * The SipHash is keyed with a secret of one handler in one run, so a token of an earlier run is as unknown as a
+ * guessed one; it is compared in constant time. Hex is libsodium's. Pure; any thread. */
 #include "lease_token.h"
 #include <sodium.h>
 

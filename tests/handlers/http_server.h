@@ -1,6 +1,6 @@
 /* http_server.h - a small HTTP server for tests: port 0, one thread per connection, answers made by a function.
- * It keeps every request it got, head and body, as text. The function writes the answer itself and says whether the
- * connection goes on. */
+ * It keeps every request it got, head and body, as text. The function writes the answer itself and says whether
+ * the connection goes on. */
 #ifndef RDV_TESTS_HANDLERS_HTTP_SERVER_H
 #define RDV_TESTS_HANDLERS_HTTP_SERVER_H
 #include <arpa/inet.h>

@@ -1,5 +1,6 @@
 /* kit.h - what the handlers' tests share: calls with a message in them, and a sink that collects what comes back.
- * Nothing here waits by sleeping: kit_wait returns when the wanted number of calls has come back, or fails after 30 s.
+ * Nothing here waits by sleeping: kit_wait returns when the wanted number of calls has come back, or fails
+ * after 30 s.
  */
 #ifndef RDV_TESTS_HANDLERS_KIT_H
 #define RDV_TESTS_HANDLERS_KIT_H
