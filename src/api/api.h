@@ -54,7 +54,7 @@ void rdv_sleep(struct rdv_exchange *x, int64_t ms);
 bool rdv_sleep_wake(struct rdv_api *api, struct rdv_exchange *x);
 
 /* router.c */
-const struct rdv_operation *rdv_route_find(const char *method, const char *path, struct rdv_exchange *x,
+const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
 					   bool *path_known, char allow[64]);
 /* The request's checks before its body: Host, Origin, token, role, query, limits. false: answered. */
 bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *path);

@@ -144,19 +144,33 @@ static bool is_waiting(enum rdv_state s)
 	return s == RDV_STATE_WAITING;
 }
 
+/* What the letter tells of a message that the lane only knows as finished. */
+static const char *state_by_letter(struct rdv_desk *desk, const char *id, enum rdv_state state)
+{
+	struct rdv_letter l;
+	const char *name = state == RDV_STATE_DONE ? "dead" : rdv_state_name(state);
+	if (state == RDV_STATE_REPLAYING || rdv_desk_get(desk, id, &l) != REDRIVE_OK)
+		return name;
+	if (l.state == RDV_LETTER_REPLAYED && !l.next[0])
+		name = "acked";
+	else if (l.envelope.reason == RDV_REASON_REVOKED)
+		name = "revoked";
+	rdv_letter_done(&l);
+	return name;
+}
+
 static json_t *message_route(const struct rdv_message_status *m, const struct rdv_message_route *r,
 			     struct rdv_desk *desk)
 {
 	char letter[27] = "", behind[256] = "";
 	enum rdv_state state = r->where.state;
-	bool dead = state == RDV_STATE_DEAD || state == RDV_STATE_DYING;
-	bool has_letter =
-		desk &&
-		(dead || state == RDV_STATE_REPLAYING || state == RDV_STATE_DONE || state == RDV_STATE_REVOKED) &&
-		rdv_desk_find(desk, r->route, m->topic, m->partition, m->offset, letter) == REDRIVE_OK;
+	bool may_have = state == RDV_STATE_DEAD || state == RDV_STATE_DYING || state == RDV_STATE_REPLAYING ||
+			state == RDV_STATE_DONE || state == RDV_STATE_REVOKED;
+	bool has_letter = desk && may_have &&
+			  rdv_desk_find(desk, r->route, m->topic, m->partition, m->offset, letter) == REDRIVE_OK;
 	if (state == RDV_STATE_HELD && r->has_behind)
 		rdv_message_id_text(behind, m->topic, m->partition, r->where.behind);
-	const char *name = has_letter && state == RDV_STATE_DONE ? "dead" : rdv_state_name(state);
+	const char *name = has_letter ? state_by_letter(desk, letter, state) : rdv_state_name(state);
 	return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "route", r->route, "state", name, "attempt",
 			 (json_int_t)r->where.attempt, "due_at",
 			 is_waiting(state) ? rdv_json_time(r->where.due) : json_null(), "behind",

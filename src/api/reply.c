@@ -92,8 +92,10 @@ void rdv_reply_problem(struct rdv_exchange *x, unsigned http, json_t *errors, co
 			*p = '?';
 	json_t *problem = json_pack("{s:s, s:s, s:i, s:s%}", "type", "about:blank", "title", title_of(http), "status",
 				    (int)http, "detail", detail, strlen(detail));
-	if (problem && x->op)
-		json_object_set_new(problem, "instance", json_string(x->op->path));
+	if (problem) /* a path that is no UTF-8 is not repeated */
+		json_object_set_new(problem, "instance", x->path ? json_string(x->path) : json_null());
+	if (problem && !json_object_get(problem, "instance"))
+		json_object_set_new(problem, "instance", json_null());
 	if (errors && problem)
 		json_object_set_new(problem, "errors", errors);
 	else

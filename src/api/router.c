@@ -47,8 +47,8 @@ static bool match_path(const char *pattern, const char *path, struct rdv_slice p
 	return *pattern == '\0' && *path == '\0';
 }
 
-const struct rdv_operation *rdv_route_find(const char *method, const char *path, struct rdv_exchange *x,
-					   bool *path_known, char allow[64])
+const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
+					       bool *path_known, char allow[64])
 {
 	*path_known = false;
 	allow[0] = '\0';
@@ -270,7 +270,7 @@ bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *
 	char allow[64];
 	if (!check_origin(x))
 		return false;
-	x->op = rdv_route_find(method, path, x, &known, allow);
+	x->op = rdv_operation_find(method, path, x, &known, allow);
 	if (!x->op) {
 		if (known)
 			rdv_reply_problem(x, 405, NULL, "%s is not possible here; possible: %s", method, allow);

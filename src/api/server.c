@@ -26,11 +26,12 @@ static void free_exchange(struct rdv_exchange *x)
 	for (size_t i = 0; i < x->query_count; i++)
 		free(x->query[i].value);
 	free(x->who.routes);
+	free(x->path);
 	rdv_buffer_done(&x->body);
 	free(x);
 }
 
-static struct rdv_exchange *new_exchange(struct rdv_api *api, struct MHD_Connection *connection)
+static struct rdv_exchange *new_exchange(struct rdv_api *api, struct MHD_Connection *connection, const char *path)
 {
 	struct rdv_exchange *x = calloc(1, sizeof *x);
 	if (!x)
@@ -39,6 +40,7 @@ static struct rdv_exchange *new_exchange(struct rdv_api *api, struct MHD_Connect
 	x->engine = api->engine;
 	x->desk = api->desk;
 	x->connection = connection;
+	x->path = strdup(path);
 	return x;
 }
 
@@ -83,7 +85,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
 	struct rdv_exchange *x = *request;
 	(void)version;
 	if (!x) {
-		x = new_exchange(api, connection);
+		x = new_exchange(api, connection, url);
 		if (!x)
 			return MHD_NO;
 		*request = x;

@@ -103,27 +103,23 @@ static void take_body(struct rdv_engine *e, const struct rdv_frame *frame, struc
 	}
 }
 
-static void walk(struct rdv_engine *e, struct rdv_log_buffer *buffer)
+/* true: bodies are in it. */
+static bool walk(struct rdv_engine *e, struct rdv_log_buffer *buffer)
 {
 	struct live_run run = {0};
-	struct rdv_frame frame;
+	struct rdv_frame frame = {0};
 	size_t cursor = 0;
+	bool bodies = false;
 
-	while (rdv_log_buffer_next(buffer, &cursor, &frame))
-		if (frame.type == RDV_RECORD_BODY)
+	while (rdv_log_buffer_next(buffer, &cursor, &frame)) {
+		if (frame.type == RDV_RECORD_BODY) {
 			take_body(e, &frame, &run);
+			bodies = true;
+		}
+	}
+	e->walked = frame.position.segment;
 	count_live(e, &run, 0, 0); /* the last run */
-}
-
-static bool holds_bodies(const struct rdv_log_buffer *buffer)
-{
-	struct rdv_frame frame;
-	size_t cursor = 0;
-
-	while (rdv_log_buffer_next(buffer, &cursor, &frame))
-		if (frame.type == RDV_RECORD_BODY)
-			return true;
-	return false;
+	return bodies;
 }
 
 static bool take_buffer(struct rdv_engine *e)
@@ -135,13 +131,16 @@ static bool take_buffer(struct rdv_engine *e)
 	buffer = rdv_writer_take(&e->writer);
 	if (!buffer)
 		return false;
-	if (!e->failed && holds_bodies(buffer)) {
-		walk(e, buffer);
-		if (rdv_recent_add(e, buffer))
-			buffer = NULL;
-	}
+	if (!e->failed && walk(e, buffer) && rdv_recent_add(e, buffer))
+		buffer = NULL;
 	rdv_log_buffer_unref(buffer);
 	return true;
+}
+
+void rdv_engine_catch_up(struct rdv_engine *e)
+{
+	for (unsigned n = 0; n < RDV_CATCH_UP && take_buffer(e); n++)
+		;
 }
 
 /* ---- what came back ---- */

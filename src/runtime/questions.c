@@ -115,6 +115,7 @@ static void do_routes(struct rdv_engine *e, void *ctx)
 {
 	struct route_question *q = ctx;
 
+	rdv_engine_catch_up(e);
 	for (const struct rdv_route *r = e->routes; r; r = r->next)
 		if (!q->name || strcmp(q->name, r->info->name) == 0)
 			describe_route(e, q, r);

@@ -21,13 +21,13 @@
 #include "../core/fingerprint.h"
 #include "../desk/desk.h"
 
-#define RDV_RECENT_MAX 16         /* durable buffers kept for their bodies */
-#define RDV_TURN_CALLS 8192u      /* dispatched or completed in one step */
+#define RDV_RECENT_MAX 16           /* durable buffers kept for their bodies */
+#define RDV_TURN_CALLS 8192u        /* dispatched or completed in one step */
 #define RDV_TURN_BYTES (768u << 10) /* of records, then they are appended */
-#define RDV_READS_MAX 16384u      /* outstanding, before new messages have to wait */
-#define RDV_HELD_MAX 100000u      /* messages of one key that may wait */
-#define RDV_UNRECORDED_MS 2000    /* nothing is dispatched when records are not durable for so long */
-#define RDV_TICK_MS 1000          /* time is read at least so often */
+#define RDV_READS_MAX 16384u        /* outstanding, before new messages have to wait */
+#define RDV_HELD_MAX 100000u        /* messages of one key that may wait */
+#define RDV_UNRECORDED_MS 2000      /* nothing is dispatched when records are not durable for so long */
+#define RDV_TICK_MS 1000            /* time is read at least so often */
 
 /* What other threads may look at while a call or job is open: never changed, counted by the core thread. */
 struct rdv_route_info {
@@ -77,7 +77,7 @@ struct rdv_feed {
 
 struct rdv_route {
 	struct rdv_route *next;
-	struct rdv_route_info *info; /* shares */
+	struct rdv_route_info *info;      /* shares */
 	struct rdv_route_options options; /* numbers only; texts are in info */
 	struct rdv_topic *topic;
 	struct rdv_unit *unit;
@@ -92,7 +92,7 @@ struct rdv_route {
 	struct rdv_route_metrics metrics;
 };
 
-struct rdv_recent { /* a durable buffer whose bodies may still be asked for */
+struct rdv_recent {                    /* a durable buffer whose bodies may still be asked for */
 	struct rdv_log_buffer *buffer; /* shares; NULL = free */
 	unsigned pins;
 	uint64_t used_at; /* rising number: the oldest goes first */
@@ -108,7 +108,7 @@ struct rdv_flight {
 	struct rdv_route *route;
 	struct rdv_route_info *info; /* shares */
 	struct rdv_recent *pin;
-	struct rdv_block *history;   /* owns: STATE payload */
+	struct rdv_block *history;    /* owns: STATE payload */
 	struct rdv_flight *wait_next; /* of those that wait for a ticket or a read-ahead */
 	struct rdv_place body, state;
 	struct rdv_verdict verdict;
@@ -202,6 +202,7 @@ struct rdv_engine {
 	struct rdv_recent recent[RDV_RECENT_MAX];
 	struct rdv_recent *last_hit;
 	uint64_t recent_use;
+	uint32_t walked; /* segment of the last frame that the core has seen: all before it is known to the lanes */
 	struct rdv_cache cache;
 	struct rdv_flight *flights, *free_flights; /* all, by allocation block */
 	void **flight_blocks;
@@ -256,11 +257,13 @@ enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *e
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
 
 /* ---- strand.c ---- */
-struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition); /* NULL without memory */
-struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream, uint64_t start,
-				  uint64_t epoch);
+struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic,
+			     uint32_t partition); /* NULL without memory */
+struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
+				  uint64_t start, uint64_t epoch);
 void rdv_strand_free(struct rdv_strand *s);
-enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
+enum redrive_status rdv_strand_attach(struct rdv_engine *e,
+				      struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
 struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane);
 void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s);
 
@@ -275,8 +278,9 @@ void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect);
 /* The body is there: dedupe, then on its way. */
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_synced(struct rdv_engine *e); /* those whose STARTED is durable go out */
-void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job, bool urgent); /* counts it in reads_open; its done must uncount */
-void rdv_flight_submit(struct rdv_engine *e); /* jobs to the readers, the routes' lists to the handlers */
+void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job,
+		   bool urgent);                            /* counts it in reads_open; its done must uncount */
+void rdv_flight_submit(struct rdv_engine *e);               /* jobs to the readers, the routes' lists to the handlers */
 void rdv_flight_complete(void *ctx, struct rdv_call *list); /* the sink: any thread */
 void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_free_all(struct rdv_engine *e);
@@ -302,8 +306,8 @@ void rdv_letter_fetch(struct rdv_job *job);
 struct rdv_slice rdv_extract(const char *spec, const struct rdv_body *body, struct rdv_buffer *text);
 bool rdv_dedupe_needs_json(const struct rdv_dedupe_policy *p);
 /* The dedupe key of a message; false: it has none. */
-bool rdv_dedupe_key(const struct rdv_dedupe_policy *p, const struct rdv_call *call, const struct rdv_body *body, struct rdv_buffer *text,
-		    struct rdv_slice *key);
+bool rdv_dedupe_key(const struct rdv_dedupe_policy *p, const struct rdv_call *call, const struct rdv_body *body,
+		    struct rdv_buffer *text, struct rdv_slice *key);
 
 /* ---- loop.c ---- */
 enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
@@ -317,11 +321,14 @@ enum redrive_status rdv_route_add(struct rdv_engine *e, const struct rdv_route_o
 				  struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_route_check(const struct rdv_route_options *options, struct rdv_error *error) RDV_MUST_CHECK;
 /* *number: of the handler, for lease tokens. */
-enum redrive_status rdv_route_make_handler(struct rdv_engine *e, const struct rdv_route_options *options, uint32_t *number,
-					   struct rdv_handler **out, struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_route_options *options, struct rdv_handler *handler,
-				       struct rdv_route **out, struct rdv_error *error) RDV_MUST_CHECK; /* takes the handler */
-bool rdv_route_same_target(const struct rdv_route_options *a, const struct rdv_route_options *b); /* false: shared, but they disagree */
+enum redrive_status rdv_route_make_handler(struct rdv_engine *e, const struct rdv_route_options *options,
+					   uint32_t *number, struct rdv_handler **out,
+					   struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_route_options *options,
+				       struct rdv_handler *handler, struct rdv_route **out,
+				       struct rdv_error *error) RDV_MUST_CHECK; /* takes the handler */
+bool rdv_route_same_target(const struct rdv_route_options *a,
+			   const struct rdv_route_options *b); /* false: shared, but they disagree */
 void rdv_route_forget_units(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count);
 enum redrive_status rdv_route_change_unit(struct rdv_engine *e, struct rdv_route *r, const struct rdv_route_options *o,
 					  struct rdv_error *error) RDV_MUST_CHECK;
@@ -332,7 +339,8 @@ void rdv_route_free(struct rdv_route *r);
 void rdv_unit_free(struct rdv_unit *u);
 /* Lanes for partitions that have none. */
 enum redrive_status rdv_route_lanes(struct rdv_engine *e, struct rdv_route *r, struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r, struct rdv_strand *s) RDV_MUST_CHECK;
+enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r,
+					   struct rdv_strand *s) RDV_MUST_CHECK;
 
 /* ---- trim.c ---- */
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
@@ -354,4 +362,8 @@ extern const struct rdv_desk_runtime rdv_replay_runtime; /* ctx to be set */
 
 /* ---- histogram ---- */
 void rdv_histogram_add(struct rdv_histogram *h, double seconds);
+/* loop.c: hands what is durable, and not yet looked at, to the lanes: who asks for a message that was acknowledged to
+ * its publisher a moment ago finds it. Bounded. */
+#define RDV_CATCH_UP 64u
+void rdv_engine_catch_up(struct rdv_engine *e);
 #endif

@@ -95,10 +95,10 @@ static enum redrive_status describe(struct rdv_engine *e, const struct found *at
 		struct rdv_strand *s = feed->strands[i];
 		struct rdv_message_route *r = &out->routes[out->route_count];
 
-		if (!s->lane || at->offset < s->start || at->offset >= s->end ||
-		    (route && strcmp(route, s->name) != 0) ||
-		    rdv_lane_where(s->lane, e->now, at->offset, &r->where) != REDRIVE_OK)
+		if (!s->lane || at->offset < s->start || at->offset >= s->end || (route && strcmp(route, s->name) != 0))
 			continue;
+		if (rdv_lane_where(s->lane, e->now, at->offset, &r->where) != REDRIVE_OK) /* given out, not yet seen */
+			r->where = (struct rdv_where){.state = RDV_STATE_READY, .attempt = 1, .behind = UINT64_MAX};
 		memcpy(r->route, s->name, sizeof r->route);
 		r->has_behind = r->where.state == RDV_STATE_HELD && r->where.behind != UINT64_MAX;
 		if (r->where.body.segment)
@@ -114,6 +114,7 @@ static void do_where(struct rdv_engine *e, void *ctx)
 	struct found at;
 
 	q->status = REDRIVE_NOT_FOUND;
+	rdv_engine_catch_up(e);
 	if (!find(e, q->id, &at))
 		return;
 	q->status = describe(e, &at, NULL, &q->items[0], &q->bodies[0]);
@@ -203,6 +204,7 @@ static void do_where_key(struct rdv_engine *e, void *ctx)
 	uint32_t first = (uint32_t)(q->next >> 40);
 	uint64_t from = q->next & 0xffffffffffull;
 
+	rdv_engine_catch_up(e);
 	q->next = 0;
 	q->status = seqs ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 	for (uint32_t stream = first; seqs && stream < e->stream_capacity; stream++, from = 0) {
@@ -287,6 +289,7 @@ static void do_revoke(struct rdv_engine *e, void *ctx)
 	struct revocation *r = ctx;
 	struct rdv_feed *feed;
 
+	rdv_engine_catch_up(e);
 	if (!find(e, r->id, &r->at)) {
 		r->status = rdv_error_set(r->error, REDRIVE_NOT_FOUND, "there is no such message");
 		return;
