@@ -35,6 +35,8 @@ Retry-After holds the whole target|src/core/target_take.c|s/if (p->hold_until > 
 a retry that succeeds gives its token back|src/core/budget.c|s/b->balance += RDV_BUDGET_TOKEN;/b->balance += 0;/|test_budget
 deposits expire|src/core/budget.c|s/b->balance -= expiring;/b->balance -= 0; expiring = 0;/|test_budget
 of 100 grants 70 are first attempts|src/core/permits.c|s/RDV_CLASS_FIRST\] = 70/RDV_CLASS_FIRST] = 90/|test_permits
+an overdue backlog is released on a ramp|src/core/target_take.c|s/if (t->permits.ramp_rate > 0 \&\& !rdv_bucket_ready/if (t->permits.ramp_rate < 0 \&\& !rdv_bucket_ready/|test_target_flow
+HALF knows the throughput before the outage|src/core/evidence.c|s/(back + i)) % RDV_EVIDENCE_SECONDS/i) % RDV_EVIDENCE_SECONDS/|test_evidence
 a rate's burst is a tenth of a second|src/core/permits.c|s/b->per_ms \* 100/b->per_ms * 1000/g|test_permits
 a message dies after exactly its attempts|src/core/lane_verdict.c|s/x->e->charged >= r->attempts/x->e->charged > r->attempts/|test_lane
 TABLE
