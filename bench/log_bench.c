@@ -1,11 +1,9 @@
 /* log_bench.c - the log alone against the disk: how much of the raw limit does the append path reach?
  *
  * raw       one thread, write + fdatasync of 1,000 x 296 B in zero-filled segments, round and round: before and after
- * append    one publisher, 256 B payloads, 1, 16 or 64 a begin/end; writer and maintenance threads; every segment dead at once, so
- *           that they are recycled
- * wait      1, 10, 100 publishers, each waiting for its own frame
- * put       CPU per frame of begin..end alone, nobody writing
- * Usage: log_bench DIR [SECONDS]. One line per figure: name, value, unit. */
+ * append    one publisher, 256 B payloads, 1, 16 or 64 a begin/end; writer and maintenance threads; every segment dead
+ * at once, so that they are recycled wait      1, 10, 100 publishers, each waiting for its own frame put       CPU per
+ * frame of begin..end alone, nobody writing Usage: log_bench DIR [SECONDS]. One line per figure: name, value, unit. */
 #include "log/log.h"
 #include "base/clock.h"
 #include <fcntl.h>
@@ -242,8 +240,8 @@ static void wait_for_each(struct bench *b, int threads)
 	}
 	took = rdv_mono_now_us() - from;
 	qsort(all, count, sizeof *all, by_value);
-	printf("wait_%d_rate %.0f msg/s\nwait_%d_p50 %u us\nwait_%d_p99 %u us\n", threads, (double)count * 1e6 / (double)took, threads,
-	       all[count / 2], threads, all[count / 100 * 99]);
+	printf("wait_%d_rate %.0f msg/s\nwait_%d_p50 %u us\nwait_%d_p99 %u us\n", threads,
+	       (double)count * 1e6 / (double)took, threads, all[count / 2], threads, all[count / 100 * 99]);
 	free(all);
 	free(w);
 }

@@ -1,10 +1,10 @@
 /* buffer.c - the shared buffers: bytes of frames as they will lie in the segments, with the places they belong to.
  *
  * A buffer is one allocation: header, spans, bytes. Frames lie one behind the other; a span says where in which segment
- * a stretch of them belongs, so a buffer may cross from one segment to the next. Buffers of the usual size go back to a small
- * free list, which lives until the log is closed and the last buffer is back; so a receiver may keep one as long as it likes.
- * A buffer is written by whoever holds the log's mutex, and never changes after a cycle took it. refs are atomic; any
- * thread may ref, unref, iterate and find. */
+ * a stretch of them belongs, so a buffer may cross from one segment to the next. Buffers of the usual size go back to a
+ * small free list, which lives until the log is closed and the last buffer is back; so a receiver may keep one as long
+ * as it likes. A buffer is written by whoever holds the log's mutex, and never changes after a cycle took it. refs are
+ * atomic; any thread may ref, unref, iterate and find. */
 #include "internal.h"
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* commit.c - the group commit: one pwritev and one fdatasync for everything that is pending.
  *
- * A cycle takes all pending buffers under the mutex, writes them outside of it, and only then calls them durable. It writes
- * whole 4 KiB pages: the bytes of the last partial page are kept and written again in front of the next ones, zeros follow
- * behind, so that the kernel never has to read a page of a recycled segment, and a header of zeros ends the frames. A cycle
- * that crosses into another segment writes and syncs both.
- * The first error of any call here makes the log FAILED for good: after a failed sync nobody knows what is on disk.
- * One thread at a time; it alone uses the head's descriptor and the page. */
+ * A cycle takes all pending buffers under the mutex, writes them outside of it, and only then calls them durable. It
+ * writes whole 4 KiB pages: the bytes of the last partial page are kept and written again in front of the next ones,
+ * zeros follow behind, so that the kernel never has to read a page of a recycled segment, and a header of zeros ends
+ * the frames. A cycle that crosses into another segment writes and syncs both. The first error of any call here makes
+ * the log FAILED for good: after a failed sync nobody knows what is on disk. One thread at a time; it alone uses the
+ * head's descriptor and the page. */
 #include "internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -162,7 +162,8 @@ static enum redrive_status write_buffers(struct rdv_log *log, const struct rdv_l
 				start_run(run, span->segment, span->offset);
 			}
 			if (!add(run, b->data + span->at, span->size))
-				return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory to write segment %u", run->segment);
+				return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory to write segment %u",
+						     run->segment);
 			run->end += (uint32_t)span->size;
 		}
 	}

@@ -1,7 +1,7 @@
 /* directory.c - see directory.h.
  *
- * Names that are not ours are passed over. The lock needs real system calls, not the table's: a lock that a test could fail
- * at will would protect nobody. */
+ * Names that are not ours are passed over. The lock needs real system calls, not the table's: a lock that a test could
+ * fail at will would protect nobody. */
 #include "directory.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,8 @@ enum redrive_status rdv_directory_list(const struct rdv_store *s, struct rdv_lis
 	return REDRIVE_OK;
 }
 
-enum redrive_status rdv_listing_segments(const struct rdv_listing *l, uint32_t **numbers, uint32_t *count, struct rdv_error *error)
+enum redrive_status rdv_listing_segments(const struct rdv_listing *l, uint32_t **numbers, uint32_t *count,
+					 struct rdv_error *error)
 {
 	const struct rdv_names *found = &l->of[RDV_STORE_SEGMENT];
 	size_t i;
@@ -78,7 +79,8 @@ enum redrive_status rdv_listing_segments(const struct rdv_listing *l, uint32_t *
 		return REDRIVE_OK;
 	for (i = 0; i < found->count; i++)
 		if (found->items[i] == 0 || found->items[i] > RDV_SEGMENT_LAST)
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %" PRIu64 ", offset 0: impossible number", found->items[i]);
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %" PRIu64 ", offset 0: impossible number",
+					     found->items[i]);
 	*numbers = calloc(found->count, sizeof **numbers);
 	if (!*numbers)
 		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory for %zu segments", found->count);
@@ -128,7 +130,8 @@ enum redrive_status rdv_directory_lock(const char *dir, int *fd, struct rdv_erro
 		return rdv_error_errno(error, errno, "open '%s'", path);
 	size = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
 	if (flock(*fd, LOCK_EX | LOCK_NB) < 0)
-		status = errno == EWOULDBLOCK ? held_by(path, *fd, error) : rdv_error_errno(error, errno, "lock '%s'", path);
+		status = errno == EWOULDBLOCK ? held_by(path, *fd, error)
+					      : rdv_error_errno(error, errno, "lock '%s'", path);
 	else if (ftruncate(*fd, 0) < 0 || pwrite(*fd, pid, (size_t)size, 0) != size)
 		status = rdv_error_errno(error, errno, "write '%s'", path);
 	else
@@ -148,7 +151,8 @@ enum redrive_status rdv_directory_lock_shared(const char *dir, int *fd, struct r
 	if (*fd < 0)
 		return errno == ENOENT ? REDRIVE_OK : rdv_error_errno(error, errno, "open '%s'", path);
 	if (flock(*fd, LOCK_SH | LOCK_NB) < 0) {
-		status = errno == EWOULDBLOCK ? held_by(path, *fd, error) : rdv_error_errno(error, errno, "lock '%s'", path);
+		status = errno == EWOULDBLOCK ? held_by(path, *fd, error)
+					      : rdv_error_errno(error, errno, "lock '%s'", path);
 		close(*fd);
 		*fd = -1;
 	}

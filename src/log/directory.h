@@ -16,7 +16,8 @@ struct rdv_listing {
 	bool failed;
 };
 /* Zero-initialise the listing; done in any case. */
-enum redrive_status rdv_directory_list(const struct rdv_store *s, struct rdv_listing *l, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_directory_list(const struct rdv_store *s, struct rdv_listing *l,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_listing_done(struct rdv_listing *l);
 /* The segments' numbers; *numbers is owned by the caller, NULL if there are none. CORRUPT for impossible ones. */
 enum redrive_status rdv_listing_segments(const struct rdv_listing *l, uint32_t **numbers, uint32_t *count,

@@ -1,5 +1,5 @@
-/* file.h - the file calls of the log and the desk as a table, so that tests can fail the Nth, tear writes and lose power.
- * The real table calls the system. Every function returns 0 or a count, or -errno. Any thread. */
+/* file.h - the file calls of the log and the desk as a table, so that tests can fail the Nth, tear writes and lose
+ * power. The real table calls the system. Every function returns 0 or a count, or -errno. Any thread. */
 #ifndef RDV_LOG_FILE_H
 #define RDV_LOG_FILE_H
 #include <stdint.h>
@@ -26,7 +26,8 @@ struct rdv_file_ops {
 extern const struct rdv_file_ops rdv_file_real;
 
 /* Writes all of it, going on after short writes; `iov` is used up. 0 or -errno. */
-int rdv_file_write_all(const struct rdv_file_ops *ops, void *ctx, int fd, struct iovec *iov, int count, uint64_t offset);
+int rdv_file_write_all(const struct rdv_file_ops *ops, void *ctx, int fd, struct iovec *iov, int count,
+		       uint64_t offset);
 /* Reads until `size` or the end of the file; bytes read or -errno. */
 ssize_t rdv_file_read_all(const struct rdv_file_ops *ops, void *ctx, int fd, void *data, size_t size, uint64_t offset);
 #endif

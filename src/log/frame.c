@@ -3,7 +3,8 @@
  * The seed of a frame does not depend on the frame before it, so the processor overlaps the checksums of neighbours.
  * rdv_frame_valid is the only judge of bytes from disk: it bounds the length before it reads, and refuses headers that
  * no writer makes (number 0, synced not below the number, unknown flags, a hint longer than the payload).
- * rdv_frame_find is for what lies behind a bad place: it tries every byte, so a cheap look at the number comes first. */
+ * rdv_frame_find is for what lies behind a bad place: it tries every byte, so a cheap look at the number comes first.
+ */
 #include "frame.h"
 
 enum { AT_LENGTH = 0, AT_CRC = 4, AT_NUMBER = 8, AT_SYNCED = 16, AT_TYPE = 24, AT_FLAGS = 25, AT_HINT = 26 };
@@ -74,7 +75,8 @@ bool rdv_frame_valid(uint32_t seed, struct rdv_slice bytes, struct rdv_position 
 	return rdv_get_u32(bytes.data + AT_CRC) == checksum(seed, bytes.data, at);
 }
 
-bool rdv_frame_find(uint32_t seed, struct rdv_slice image, struct rdv_position at, uint64_t after, struct rdv_frame *out)
+bool rdv_frame_find(uint32_t seed, struct rdv_slice image, struct rdv_position at, uint64_t after,
+		    struct rdv_frame *out)
 {
 	size_t offset = at.offset;
 

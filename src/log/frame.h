@@ -19,8 +19,10 @@ void rdv_frame_encode(const struct rdv_frame *frame, uint8_t *bytes);
 void rdv_frame_seal(uint32_t seed, uint8_t *bytes, struct rdv_position at, bool more);
 /* Reads a header that is trusted or will be checked. The payload slice is set, wherever it ends. */
 void rdv_frame_decode(const uint8_t *bytes, struct rdv_position at, struct rdv_frame *out);
-/* True if `bytes`, which lie at `at`, begin with a frame that fits into them, makes sense and has the right checksum. */
+/* True if `bytes`, which lie at `at`, begin with a frame that fits into them, makes sense and has the right checksum.
+ */
 bool rdv_frame_valid(uint32_t seed, struct rdv_slice bytes, struct rdv_position at, struct rdv_frame *out);
 /* The next valid frame at or behind `at` whose number is greater than `after`; looks at every byte. */
-bool rdv_frame_find(uint32_t seed, struct rdv_slice image, struct rdv_position at, uint64_t after, struct rdv_frame *out);
+bool rdv_frame_find(uint32_t seed, struct rdv_slice image, struct rdv_position at, uint64_t after,
+		    struct rdv_frame *out);
 #endif

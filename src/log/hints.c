@@ -1,8 +1,8 @@
 /* hints.c - see hints.h.
  *
- * Writing: the entries are collected in memory (at most as many bytes as the segment has), written as <n>.fill and renamed.
- * Nothing is synced: what a power loss leaves behind fails its checksum, and then the segment is read.
- * Loading checks both checksums and then walks all entries once, so that iteration cannot fail. */
+ * Writing: the entries are collected in memory (at most as many bytes as the segment has), written as <n>.fill and
+ * renamed. Nothing is synced: what a power loss leaves behind fails its checksum, and then the segment is read. Loading
+ * checks both checksums and then walks all entries once, so that iteration cannot fail. */
 #include "hints.h"
 #include "frame.h"
 #include <errno.h>
@@ -11,7 +11,16 @@
 #include <stdlib.h>
 
 static const uint8_t magic[8] = {'R', 'D', 'V', 'H', 'I', 'N', 'T', '\n'};
-enum { AT_VERSION = 8, AT_SEGMENT = 12, AT_ID = 16, AT_FIRST = 32, AT_LAST = 40, AT_END = 48, AT_BYTES = 56, AT_SUM = 64 };
+enum {
+	AT_VERSION = 8,
+	AT_SEGMENT = 12,
+	AT_ID = 16,
+	AT_FIRST = 32,
+	AT_LAST = 40,
+	AT_END = 48,
+	AT_BYTES = 56,
+	AT_SUM = 64
+};
 enum { AT_CRC = 68, ENTRY = 20 };
 
 void rdv_hints_free(struct rdv_hints *h)
@@ -39,10 +48,15 @@ bool rdv_hints_next(struct rdv_hints *h, struct rdv_frame *frame)
 	memcpy(&hint_len, e + 2, 2);
 	if (h->size - h->at - ENTRY < hint_len)
 		return false;
-	*frame = (struct rdv_frame){.type = e[0], .flags = e[1], .hint_len = hint_len, .stream = rdv_get_u32(e + 4),
-				    .seq = rdv_get_u64(e + 8), .length = rdv_get_u32(e + 16),
+	*frame = (struct rdv_frame){.type = e[0],
+				    .flags = e[1],
+				    .hint_len = hint_len,
+				    .stream = rdv_get_u32(e + 4),
+				    .seq = rdv_get_u64(e + 8),
+				    .length = rdv_get_u32(e + 16),
 				    .payload = rdv_slice(e + ENTRY, hint_len),
-				    .position = {h->segment, h->offset}, .number = h->number++};
+				    .position = {h->segment, h->offset},
+				    .number = h->number++};
 	h->at += ENTRY + (size_t)hint_len;
 	h->offset += RDV_FRAME_HEADER + frame->length;
 	return true;
@@ -81,7 +95,8 @@ static bool read_file(const struct rdv_store *s, struct rdv_hints *h, int fd)
 {
 	uint64_t size;
 
-	if (s->ops->size(s->ctx, fd, &size) != 0 || size < RDV_HINTS_HEADER || size > RDV_HINTS_HEADER + (uint64_t)s->segment_size)
+	if (s->ops->size(s->ctx, fd, &size) != 0 || size < RDV_HINTS_HEADER ||
+	    size > RDV_HINTS_HEADER + (uint64_t)s->segment_size)
 		return false;
 	h->size = (size_t)size;
 	h->data = malloc(h->size);
@@ -126,8 +141,8 @@ static void add_entry(struct rdv_buffer *out, const struct rdv_frame *frame)
 	rdv_buffer_append(out, frame->payload.data, frame->hint_len);
 }
 
-static void write_header(const struct rdv_store *s, uint32_t segment, uint32_t end, uint64_t first, struct rdv_buffer *out,
-			 uint64_t last)
+static void write_header(const struct rdv_store *s, uint32_t segment, uint32_t end, uint64_t first,
+			 struct rdv_buffer *out, uint64_t last)
 {
 	uint8_t *d = out->data;
 
@@ -144,7 +159,8 @@ static void write_header(const struct rdv_store *s, uint32_t segment, uint32_t e
 	rdv_put_u32(d + AT_CRC, rdv_crc32c(0, d, AT_CRC));
 }
 
-static enum redrive_status write_file(const struct rdv_store *s, uint32_t segment, struct rdv_slice bytes, struct rdv_error *error)
+static enum redrive_status write_file(const struct rdv_store *s, uint32_t segment, struct rdv_slice bytes,
+				      struct rdv_error *error)
 {
 	char from[RDV_STORE_PATH], to[RDV_STORE_PATH];
 	struct iovec iov = {(void *)(uintptr_t)bytes.data, bytes.size};

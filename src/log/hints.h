@@ -5,9 +5,10 @@
  *    | magic | version | segment | log id | first | last   | end   | 0   | bytes  | sum   | crc | entries ...
  *    +-------+---------+---------+--------+-------+--------+-------+-----+--------+-------+-----+
  *    entry:  type 1, flags 1, hint_len 2, stream 4, seq 8, length 4, then hint_len bytes; one for every frame, in order
- * first, last: frame numbers; end: offset behind the last frame; bytes: of all entries; sum: their CRC32C; crc: of the 68 before.
- * A frame's offset is the sum of the sizes before it. Only segments whose frames are all durable get hints. A hint file is
- * never needed: missing, older, newer or damaged ones are passed over and the segment is read instead. */
+ * first, last: frame numbers; end: offset behind the last frame; bytes: of all entries; sum: their CRC32C; crc: of the
+ * 68 before. A frame's offset is the sum of the sizes before it. Only segments behind which another frame is durable
+ * get hints. A hint file is never needed: missing, older, newer or damaged ones are passed over and the segment is read
+ * instead. */
 #ifndef RDV_LOG_HINTS_H
 #define RDV_LOG_HINTS_H
 #include "segment.h"

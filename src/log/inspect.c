@@ -1,7 +1,8 @@
 /* inspect.c - the log offline: check (and repair) and dump.
  *
- * Both refuse to work beside a process that holds the directory. check reads every frame of every segment, hints are not used;
- * without repair nothing on disk is changed. dump folds like an opening does, so it ends where the log ends. */
+ * Both refuse to work beside a process that holds the directory. check reads every frame of every segment, hints are
+ * not used; without repair nothing on disk is changed. dump folds like an opening does, so it ends where the log ends.
+ */
 #include "directory.h"
 #include "repair.h"
 #include "survey.h"
@@ -11,7 +12,10 @@
 
 static void report(const struct rdv_survey *v, struct rdv_log_report *out)
 {
-	*out = (struct rdv_log_report){.segments = v->count - v->voided, .frames = v->frames, .bytes = v->bytes, .bad = v->damage,
+	*out = (struct rdv_log_report){.segments = v->count - v->voided,
+				       .frames = v->frames,
+				       .bytes = v->bytes,
+				       .bad = v->damage,
 				       .tail_torn = v->torn};
 	if (v->gap_count)
 		out->first_bad = v->gaps[0].at;
@@ -26,7 +30,8 @@ static void tell(const struct rdv_survey *v, void (*bad)(void *ctx, struct rdv_p
 		const struct rdv_survey_gap *gap = &v->gaps[i];
 
 		if (gap->to && gap->from)
-			snprintf(text, sizeof text, "%s: frames %" PRIu64 " to %" PRIu64 " are lost", gap->why, gap->from, gap->to);
+			snprintf(text, sizeof text, "%s: frames %" PRIu64 " to %" PRIu64 " are lost", gap->why,
+				 gap->from, gap->to);
 		else if (gap->to)
 			snprintf(text, sizeof text, "%s: frames up to %" PRIu64 " are lost", gap->why, gap->to);
 		else
@@ -35,7 +40,8 @@ static void tell(const struct rdv_survey *v, void (*bad)(void *ctx, struct rdv_p
 	}
 }
 
-enum redrive_status rdv_log_check(const char *dir, bool repair, void (*bad)(void *ctx, struct rdv_position at, const char *why), void *ctx,
+enum redrive_status rdv_log_check(const char *dir, bool repair,
+				  void (*bad)(void *ctx, struct rdv_position at, const char *why), void *ctx,
 				  struct rdv_log_report *out, struct rdv_error *error)
 {
 	char name[RDV_STORE_PATH - 64];
@@ -55,8 +61,8 @@ enum redrive_status rdv_log_check(const char *dir, bool repair, void (*bad)(void
 		tell(&v, bad, ctx);
 		if (v.damage)
 			status = repair ? rdv_repair(&v, error)
-					: rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset %u: %s", v.gaps[0].at.segment,
-							v.gaps[0].at.offset, v.gaps[0].why);
+					: rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset %u: %s",
+							v.gaps[0].at.segment, v.gaps[0].at.offset, v.gaps[0].why);
 	}
 	rdv_survey_done(&v);
 	rdv_directory_unlock(lock);

@@ -14,9 +14,9 @@
 #include "log.h"
 #include "segment.h"
 
-#define RDV_LOG_BUFFERS 4      /* pending ones that publishers may fill */
-#define RDV_LOG_SPARES 8       /* kept; more are removed */
-#define RDV_LOG_AHEAD 2        /* segments ready beyond the head */
+#define RDV_LOG_BUFFERS 4 /* pending ones that publishers may fill */
+#define RDV_LOG_SPARES 8  /* kept; more are removed */
+#define RDV_LOG_AHEAD 2   /* segments ready beyond the head */
 #define RDV_LOG_BATCH_MAX (256u << 20)
 
 /* ---- buffers (buffer.c) ---- */
@@ -67,18 +67,18 @@ struct rdv_log {
 	void *on_durable_ctx;
 
 	pthread_mutex_t mutex;
-	pthread_cond_t work, room;        /* the writer waits for work, publishers for room */
+	pthread_cond_t work, room; /* the writer waits for work, publishers for room */
 	bool writer_waits, woken;
 	unsigned room_waiters;
-	struct rdv_log_buffer *open;      /* owns; being filled */
+	struct rdv_log_buffer *open;         /* owns; being filled */
 	struct rdv_log_buffer *first, *last; /* owns; full ones */
-	unsigned pending;                 /* open, full and being written */
-	unsigned large_pending;           /* of them oversized */
-	struct rdv_position at;           /* of the next frame */
-	uint64_t next;                    /* its number */
-	uint64_t taken;                   /* last number that a cycle took */
+	unsigned pending;                    /* open, full and being written */
+	unsigned large_pending;              /* of them oversized */
+	struct rdv_position at;              /* of the next frame */
+	uint64_t next;                       /* its number */
+	uint64_t taken;                      /* last number that a cycle took */
 	uint32_t cycle;
-	struct {                          /* of the begin that holds the mutex */
+	struct { /* of the begin that holds the mutex */
 		size_t used, limit;
 		uint64_t synced, next;
 		uint32_t span_count;

@@ -1,12 +1,12 @@
 /* log.c - the append side: begin, put, end, wait.
  *
- * begin takes the mutex and makes sure that everything announced fits into one buffer, so that put cannot fail for want of
- * memory and a batch lies in one buffer, however many segments it crosses. put gives the place of the next frame; end
- * knows whether the frames are one batch, sets MORE, takes the checksums and lets the writer know.
+ * begin takes the mutex and makes sure that everything announced fits into one buffer, so that put cannot fail for want
+ * of memory and a batch lies in one buffer, however many segments it crosses. put gives the place of the next frame;
+ * end knows whether the frames are one batch, sets MORE, takes the checksums and lets the writer know.
  *
- * What always holds: numbers have no gaps, a frame lies in one segment, a cycle takes whole begin..end groups only. After
- * the first failure begin answers FAILED. Waiters sleep on a counter of finished cycles (futex), one counter for odd and
- * one for even cycles, so that a finished cycle wakes those it made durable and not those of the next one. */
+ * What always holds: numbers have no gaps, a frame lies in one segment, a cycle takes whole begin..end groups only.
+ * After the first failure begin answers FAILED. Waiters sleep on a counter of finished cycles (futex), one counter for
+ * odd and one for even cycles, so that a finished cycle wakes those it made durable and not those of the next one. */
 #include "internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -111,7 +111,8 @@ size_t rdv_log_max_payload(const struct rdv_log *log)
 	return log->store.segment_size - RDV_SEGMENT_START - RDV_FRAME_HEADER;
 }
 
-enum redrive_status rdv_log_begin(struct rdv_log *log, enum rdv_log_use use, size_t payload_bytes, uint32_t frames, int wait_ms)
+enum redrive_status rdv_log_begin(struct rdv_log *log, enum rdv_log_use use, size_t payload_bytes, uint32_t frames,
+				  int wait_ms)
 {
 	size_t size;
 	enum redrive_status status;
@@ -261,7 +262,8 @@ enum redrive_status rdv_log_wait(struct rdv_log *log, uint64_t ticket, int timeo
 	word = &log->done[(log->cycle + (ticket > log->taken)) & 1];
 	pthread_mutex_unlock(&log->mutex);
 	for (;;) {
-		uint32_t seen = atomic_load(word); /* before the look at `durable`: a cycle that ends in between changes it */
+		uint32_t seen =
+			atomic_load(word); /* before the look at `durable`: a cycle that ends in between changes it */
 
 		if (atomic_load(&log->durable) >= ticket)
 			return REDRIVE_OK;

@@ -157,7 +157,8 @@ static bool find_unhinted(struct rdv_log *log, struct rdv_log_segment *out)
 	return found;
 }
 
-static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log_segment *segment, struct rdv_error *error)
+static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log_segment *segment,
+				       struct rdv_error *error)
 {
 	uint8_t *image = malloc(log->store.segment_size);
 	enum redrive_status status = REDRIVE_NO_MEMORY;
@@ -166,7 +167,8 @@ static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log
 	if (image)
 		status = rdv_recovery_load(&log->store, segment->number, image, error);
 	if (status == REDRIVE_OK)
-		status = rdv_hints_write(&log->store, segment->number, rdv_slice(image, log->store.segment_size), segment->end, error);
+		status = rdv_hints_write(&log->store, segment->number, rdv_slice(image, log->store.segment_size),
+					 segment->end, error);
 	free(image);
 	pthread_mutex_lock(&log->mutex);
 	entry = rdv_log_segment_find(log, segment->number);

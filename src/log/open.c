@@ -2,9 +2,9 @@
  *
  * recover.c reads and decides; nothing is changed before it, and the owner's fold, have said OK. Then, in this order:
  *   1. segments behind the end that hold frames are removed, last first: nothing in them was acknowledged;
- *   2. whatever lies behind the last number known synced is written again, and zeros behind it (to the segment's end if valid
- *      frames were found there, so that they can never follow a new frame), and synced: after a failed sync the page cache shows
- *      bytes that the disk does not have;
+ *   2. whatever lies behind the last number known synced is written again, and zeros behind it (to the segment's end if
+ * valid frames were found there, so that they can never follow a new frame), and synced: after a failed sync the page
+ * cache shows bytes that the disk does not have;
  *   3. leftovers (.fill, hints without a segment) are removed.
  * Any thread may open; close is the last call. */
 #include "directory.h"
@@ -166,12 +166,18 @@ static enum redrive_status take_over(struct rdv_log *log, const struct rdv_recov
 	for (i = 0; i <= r->end_index; i++) {
 		const struct rdv_recovered_segment *from = &r->segments[i];
 
-		log->segments[i] = (struct rdv_log_segment){.number = from->number, .end = from->end, .first = from->first,
-							    .last = from->last, .hinted = from->hinted};
+		log->segments[i] = (struct rdv_log_segment){.number = from->number,
+							    .end = from->end,
+							    .first = from->first,
+							    .last = from->last,
+							    .hinted = from->hinted};
 	}
 	log->segments[r->end_index].end = 0;
 	log->segment_count = r->end_index + 1;
 	log->at = log->durable_end = (struct rdv_position){end->number, end->end};
+	if (end->end == RDV_SEGMENT_START &&
+	    r->end_index > 0) /* durable_end is always behind a frame, if there is one */
+		log->durable_end = (struct rdv_position){end[-1].number, end[-1].end};
 	log->next = r->number + 1;
 	log->taken = r->number;
 	atomic_store(&log->durable, r->number);
@@ -184,15 +190,19 @@ static void report(const struct rdv_recovery *r, bool created, struct rdv_log_op
 {
 	if (!opened)
 		return;
-	*opened = (struct rdv_log_opened){.frames = r->frames, .segments = r->end_index + 1, .hints_used = r->hints_used,
-					  .tail_cut = r->tail_cut, .created = created};
+	*opened = (struct rdv_log_opened){.frames = r->frames,
+					  .segments = r->end_index + 1,
+					  .hints_used = r->hints_used,
+					  .tail_cut = r->tail_cut,
+					  .created = created};
 	opened->cut_at = (struct rdv_position){r->segments[r->end_index].number, r->segments[r->end_index].end};
 }
 
 /* Removes what nobody needs; remembers the spares. Failing to remove is not worth failing for. */
 static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 {
-	const struct rdv_names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT], *spares = &l->of[RDV_STORE_SPARE];
+	const struct rdv_names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT],
+			       *spares = &l->of[RDV_STORE_SPARE];
 	const struct rdv_names *segments = &l->of[RDV_STORE_SEGMENT];
 	size_t i;
 
@@ -212,7 +222,8 @@ static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 	}
 }
 
-static enum redrive_status measure(struct rdv_log *log, const struct rdv_log_options *options, uint64_t files, struct rdv_error *error)
+static enum redrive_status measure(struct rdv_log *log, const struct rdv_log_options *options, uint64_t files,
+				   struct rdv_error *error)
 {
 	uint64_t bytes;
 	int err = log->store.ops->free_space(log->store.ctx, log->store.dir, &bytes);
@@ -270,16 +281,16 @@ static enum redrive_status open_log(struct rdv_log *log, const struct rdv_log_op
 	return status;
 }
 
-enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_fold fold, void *ctx, struct rdv_log **out,
-				 struct rdv_log_opened *opened, struct rdv_error *error)
+enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_fold fold, void *ctx,
+				 struct rdv_log **out, struct rdv_log_opened *opened, struct rdv_error *error)
 {
 	struct rdv_recovery r;
 	enum redrive_status status;
 	struct rdv_log *log;
 
 	*out = NULL;
-	if (options->segment_size && (options->segment_size < RDV_SEGMENT_MIN || options->segment_size > RDV_SEGMENT_MAX ||
-				      options->segment_size % RDV_PAGE))
+	if (options->segment_size && (options->segment_size < RDV_SEGMENT_MIN ||
+				      options->segment_size > RDV_SEGMENT_MAX || options->segment_size % RDV_PAGE))
 		return rdv_error_set(error, REDRIVE_INVALID, "segment size %u", options->segment_size);
 	if (strlen(options->dir) > RDV_STORE_PATH - 64)
 		return rdv_error_set(error, REDRIVE_INVALID, "the name of the directory is too long");

@@ -2,7 +2,8 @@
  *
  * Reads are sorted and merged into spans (gaps up to 64 KiB are read over, a span ends at 1 MiB), one pread each; every
  * frame's checksum is verified here. A segment may be recycled while it is read: then the bytes fail the checksum, and
- * whether the segment is still in use decides between CORRUPT and NOT_FOUND. Only what is durable can be read. Any thread. */
+ * whether the segment is still in use decides between CORRUPT and NOT_FOUND. Only what is durable can be read. Any
+ * thread. */
 #include "internal.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -131,7 +132,8 @@ void rdv_log_read_many(struct rdv_log *log, struct rdv_read *reads[], size_t cou
 /* ---- scan ---- */
 
 /* How many first bytes are whole, valid frames; *need = bytes that the first one takes if it is cut. */
-static uint32_t whole_frames(const struct rdv_log *log, struct rdv_slice bytes, struct rdv_position from, uint32_t *need, bool *bad)
+static uint32_t whole_frames(const struct rdv_log *log, struct rdv_slice bytes, struct rdv_position from,
+			     uint32_t *need, bool *bad)
 {
 	uint32_t at = 0;
 
@@ -156,7 +158,8 @@ static uint32_t whole_frames(const struct rdv_log *log, struct rdv_slice bytes, 
 	return at;
 }
 
-static enum redrive_status scan_piece(struct rdv_log *log, struct rdv_position from, uint32_t size, struct rdv_block **block)
+static enum redrive_status scan_piece(struct rdv_log *log, struct rdv_position from, uint32_t size,
+				      struct rdv_block **block)
 {
 	enum redrive_status status;
 	ssize_t got;
@@ -173,8 +176,8 @@ static enum redrive_status scan_piece(struct rdv_log *log, struct rdv_position f
 	return got < 0 ? REDRIVE_IO : got < (ssize_t)size ? REDRIVE_CORRUPT : REDRIVE_OK;
 }
 
-enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, uint32_t max_bytes, struct rdv_block **block,
-				 uint32_t *next)
+enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, uint32_t max_bytes,
+				 struct rdv_block **block, uint32_t *next)
 {
 	uint32_t end = durable_end(log, from.segment), size, whole = 0, need = 0;
 	enum redrive_status status = REDRIVE_OK;

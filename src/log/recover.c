@@ -1,8 +1,8 @@
 /* recover.c - see recover.h.
  *
- * One image of a segment is in memory at a time. A batch is folded when its last frame is seen; until then its frames are
- * kept, and their payloads are copied only when their image makes room for the next one.
- * Everything read is hostile: lengths are bounded by the image, sizes by the header's checks. Not OK leaves nothing behind. */
+ * One image of a segment is in memory at a time. A batch is folded when its last frame is seen; until then its frames
+ * are kept, and their payloads are copied only when their image makes room for the next one. Everything read is
+ * hostile: lengths are bounded by the image, sizes by the header's checks. Not OK leaves nothing behind. */
 #include "recover.h"
 #include "frame.h"
 #include "hints.h"
@@ -41,7 +41,8 @@ void rdv_recovery_done(struct rdv_recovery *r)
 	*r = (struct rdv_recovery){.store = r->store};
 }
 
-enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image, struct rdv_error *error)
+enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
+				      struct rdv_error *error)
 {
 	enum redrive_status status;
 	ssize_t got;
@@ -77,7 +78,8 @@ enum redrive_status rdv_recovery_header(const struct rdv_store *s, uint32_t numb
 		return rdv_error_errno(error, (int)-got, "read segment %u", number);
 	status = rdv_segment_header_decode(bytes, h, error);
 	if (status == REDRIVE_OK && h->segment != number)
-		status = rdv_error_set(error, REDRIVE_CORRUPT, "its header at offset 0 is that of segment %u", h->segment);
+		status = rdv_error_set(error, REDRIVE_CORRUPT, "its header at offset 0 is that of segment %u",
+				       h->segment);
 	return status == REDRIVE_OK ? status : rdv_error_prefix(error, status, "segment %u", number);
 }
 
@@ -98,7 +100,8 @@ static void adopt(struct rdv_recovery *r, const struct rdv_segment_header *h)
 	r->number = h->base; /* with any_number a lower bound */
 }
 
-/* A repair writes a new log behind the old one and puts its first segment in place last: from then on the old one is void. */
+/* A repair writes a new log behind the old one and puts its first segment in place last: from then on the old one is
+ * void. */
 static uint32_t first_that_counts(const struct rdv_segment_header *h, uint32_t count)
 {
 	uint32_t i = count - 1;
@@ -116,9 +119,11 @@ static enum redrive_status check_headers(struct rdv_recovery *r, const struct rd
 	adopt(r, &h[0]);
 	for (i = 0; i < count; i++) {
 		if (i > 0 && h[i].segment != h[i - 1].segment + 1)
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: the file is missing", h[i - 1].segment + 1);
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: the file is missing",
+					     h[i - 1].segment + 1);
 		if (!same_log(r->store, &h[i]))
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: it belongs to another log", h[i].segment);
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: it belongs to another log",
+					     h[i].segment);
 		if (h[i].base > r->synced)
 			r->synced = h[i].base;
 		r->segments[i] = (struct rdv_recovered_segment){.number = h[i].segment, .end = RDV_SEGMENT_START};
@@ -128,7 +133,8 @@ static enum redrive_status check_headers(struct rdv_recovery *r, const struct rd
 	return r->image ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 }
 
-static enum redrive_status read_headers(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count, struct rdv_error *error)
+static enum redrive_status read_headers(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
+					struct rdv_error *error)
 {
 	struct rdv_segment_header *h = calloc(count, sizeof *h);
 	enum redrive_status status = REDRIVE_OK;
@@ -247,7 +253,8 @@ static enum redrive_status walk(struct rdv_recovery *r, struct rdv_recovered_seg
 	return status == REDRIVE_OK ? keep_batch(r) : status;
 }
 
-static enum redrive_status walk_hints(struct rdv_recovery *r, struct rdv_recovered_segment *segment, struct rdv_error *error)
+static enum redrive_status walk_hints(struct rdv_recovery *r, struct rdv_recovered_segment *segment,
+				      struct rdv_error *error)
 {
 	enum redrive_status status = REDRIVE_OK;
 	struct rdv_frame frame;
@@ -259,8 +266,8 @@ static enum redrive_status walk_hints(struct rdv_recovery *r, struct rdv_recover
 	r->hints_used++;
 	while (status == REDRIVE_OK && rdv_hints_next(r->hints, &frame))
 		status = take(r, &frame, error);
-	if (r->hints->last > r->synced)
-		r->synced = r->hints->last; /* only durable segments get hints */
+	if (r->hints->last >= r->synced)
+		r->synced = r->hints->last + 1; /* hints are only written when a frame of a later segment is durable */
 	return status == REDRIVE_OK ? keep_batch(r) : status;
 }
 
@@ -379,12 +386,14 @@ static enum redrive_status settle(struct rdv_recovery *r, uint32_t i, struct rdv
 		cut_batch(r);
 	r->tail_cut = torn || r->stale;
 	if (unknown || r->synced > r->number)
-		return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u: bad frame at offset %u, before the last one known to be synced",
+		return rdv_error_set(error, REDRIVE_CORRUPT,
+				     "segment %u: bad frame at offset %u, before the last one known to be synced",
 				     bad.segment, bad.offset);
 	return REDRIVE_OK;
 }
 
-enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count, struct rdv_error *error)
+enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
+				     struct rdv_error *error)
 {
 	enum redrive_status status = read_headers(r, numbers, count, error);
 	uint32_t i = 0;

@@ -1,9 +1,10 @@
 /* recover.h - reading a log from its files: order, ends, the torn tail against corruption. Used by open and by inspect.
  *
- * Frames are numbered without gaps. Reading goes on from segment to segment while the next number is found. Where it is not,
- * S decides: the highest number that anything valid (a frame, a segment's header, a hint file) knows to be synced. If S
- * reaches the missing number, something that was acknowledged is gone: CORRUPT. Otherwise the log ends there, and what may
- * lie behind it was never acknowledged. A batch without its last frame is cut to its start. Nothing is written here. */
+ * Frames are numbered without gaps. Reading goes on from segment to segment while the next number is found. Where it is
+ * not, S decides: the highest number that anything valid (a frame, a segment's header, a hint file) knows to be synced.
+ * If S reaches the missing number, something that was acknowledged is gone: CORRUPT. Otherwise the log ends there, and
+ * what may lie behind it was never acknowledged. A batch without its last frame is cut to its start. Nothing is written
+ * here. */
 #ifndef RDV_LOG_RECOVER_H
 #define RDV_LOG_RECOVER_H
 #include "segment.h"
@@ -24,30 +25,32 @@ struct rdv_recovery {
 	/* results */
 	struct rdv_recovered_segment *segments; /* owns; tail first */
 	uint32_t segment_count;
-	uint32_t end_index;     /* of the segment in which the log ends */
-	uint64_t number;        /* of the last frame that counts */
-	uint64_t synced;        /* S */
+	uint32_t end_index; /* of the segment in which the log ends */
+	uint64_t number;    /* of the last frame that counts */
+	uint64_t synced;    /* S */
 	uint64_t frames, hints_used;
-	bool tail_cut;          /* there was something behind the end */
-	bool stale;             /* valid frames behind the end: they must be wiped before the log grows over them */
+	bool tail_cut; /* there was something behind the end */
+	bool stale;    /* valid frames behind the end: they must be wiped before the log grows over them */
 
 	/* while it runs */
-	uint8_t *image;         /* owns */
+	uint8_t *image;          /* owns */
 	struct rdv_frame *batch; /* owns: frames of a batch whose end was not seen yet */
 	size_t batch_count, batch_capacity;
-	size_t batch_kept;       /* of them have payloads of their own */
+	size_t batch_kept;               /* of them have payloads of their own */
 	struct rdv_recovery_chunk *kept; /* owns: payloads of those whose image is gone */
-	struct rdv_hints *hints; /* owns: of the segment that comes next, if they are good */
-	bool any_number;        /* the tail's first frame may have any number */
+	struct rdv_hints *hints;         /* owns: of the segment that comes next, if they are good */
+	bool any_number;                 /* the tail's first frame may have any number */
 };
 
 void rdv_recovery_init(struct rdv_recovery *r, struct rdv_store *store);
 void rdv_recovery_done(struct rdv_recovery *r);
 /* `numbers`: the segments found, sorted, at least one. */
-enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
+				     struct rdv_error *error) RDV_MUST_CHECK;
 /* One segment's header; CORRUPT also when it is that of another segment. */
 enum redrive_status rdv_recovery_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
 					struct rdv_error *error) RDV_MUST_CHECK;
 /* The segment's bytes, zeros behind the file's end. `image` has segment_size bytes. */
-enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
+				      struct rdv_error *error) RDV_MUST_CHECK;
 #endif

@@ -1,11 +1,14 @@
 /* repair.c - see repair.h.
  *
  * Order of steps, so that a crash at any point leaves either the old log or the new one:
- *   1. every segment is linked (or copied, where links are not possible) into before-repair-<time>, and that directory synced;
- *   2. the new segments are written and synced as .fill files. They are a log of their own: their first segment is its own
- *      origin, numbers go on behind the old ones, and an empty last segment says in its header that everything was synced;
- *   3. they get their names from the last to the first. The first one, its own origin, makes the new log whole and the old one void
- *      (recover.c); before that, opening still finds the old damage, and the next repair removes what this one left;
+ *   1. every segment is linked (or copied, where links are not possible) into before-repair-<time>, and that directory
+ * synced;
+ *   2. the new segments are written and synced as .fill files. They are a log of their own: their first segment is its
+ * own origin, numbers go on behind the old ones, and an empty last segment says in its header that everything was
+ * synced;
+ *   3. they get their names from the last to the first. The first one, its own origin, makes the new log whole and the
+ * old one void (recover.c); before that, opening still finds the old damage, and the next repair removes what this one
+ * left;
  *   4. the old segments and hints are removed.
  * Batches need no MORE flags any more: what counts was decided. */
 #include "repair.h"

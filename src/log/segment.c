@@ -1,10 +1,10 @@
 /* segment.c - see segment.h.
  *
- * A segment gets its name last: the file is filled or recycled under another name, its header is written and synced, and
- * only then it is renamed and the directory synced. So a file called .seg always has a valid header, and one that has not
- * is damaged. The tail's file goes the other way: renamed to .spare, directory synced, and only then written again;
- * otherwise a power loss could bring the old name back over the new header.
- * Errors carry the file's name; nothing is retried. */
+ * A segment gets its name last: the file is filled or recycled under another name, its header is written and synced,
+ * and only then it is renamed and the directory synced. So a file called .seg always has a valid header, and one that
+ * has not is damaged. The tail's file goes the other way: renamed to .spare, directory synced, and only then written
+ * again; otherwise a power loss could bring the old name back over the new header. Errors carry the file's name;
+ * nothing is retried. */
 #include "segment.h"
 #include "frame.h"
 #include <errno.h>
@@ -41,8 +41,8 @@ enum redrive_status rdv_segment_header_decode(const uint8_t in[RDV_SEGMENT_HEADE
 	if (memcmp(in, magic, sizeof magic) != 0)
 		return rdv_error_set(error, REDRIVE_CORRUPT, "not a segment's header at offset 0");
 	if (version > RDV_SEGMENT_VERSION) /* judged before the checksum: a newer header may lie elsewhere */
-		return rdv_error_set(error, REDRIVE_VERSION, "format version %" PRIu32 ", this program knows up to %u", version,
-				     RDV_SEGMENT_VERSION);
+		return rdv_error_set(error, REDRIVE_VERSION, "format version %" PRIu32 ", this program knows up to %u",
+				     version, RDV_SEGMENT_VERSION);
 	if (rdv_get_u32(in + AT_CRC) != rdv_crc32c(0, in, AT_CRC) || version == 0)
 		return rdv_error_set(error, REDRIVE_CORRUPT, "checksum of the header at offset 0");
 	out->segment = rdv_get_u32(in + AT_SEGMENT);
@@ -51,8 +51,9 @@ enum redrive_status rdv_segment_header_decode(const uint8_t in[RDV_SEGMENT_HEADE
 	out->base = rdv_get_u64(in + AT_BASE);
 	out->segment_size = rdv_get_u32(in + AT_SIZE);
 	out->origin = rdv_get_u32(in + AT_ORIGIN);
-	if (out->segment_size < RDV_SEGMENT_MIN || out->segment_size > RDV_SEGMENT_MAX || out->segment_size % RDV_PAGE ||
-	    out->segment == 0 || out->segment > RDV_SEGMENT_LAST || out->origin > out->segment)
+	if (out->segment_size < RDV_SEGMENT_MIN || out->segment_size > RDV_SEGMENT_MAX ||
+	    out->segment_size % RDV_PAGE || out->segment == 0 || out->segment > RDV_SEGMENT_LAST ||
+	    out->origin > out->segment)
 		return rdv_error_set(error, REDRIVE_CORRUPT, "impossible header at offset 0");
 	return REDRIVE_OK;
 }
@@ -84,8 +85,8 @@ bool rdv_store_parse(const char *name, enum rdv_store_kind *kind, uint64_t *numb
 	return false;
 }
 
-enum redrive_status rdv_store_open(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, int flags, int *fd,
-				   struct rdv_error *error)
+enum redrive_status rdv_store_open(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, int flags,
+				   int *fd, struct rdv_error *error)
 {
 	char path[RDV_STORE_PATH];
 
@@ -147,7 +148,8 @@ enum redrive_status rdv_store_bind(const struct rdv_store *s, int fd, const char
 	return rdv_store_rename(s, from, to, error);
 }
 
-enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from, const char *to, struct rdv_error *error)
+enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from, const char *to,
+				     struct rdv_error *error)
 {
 	int err = s->ops->rename(s->ctx, from, to);
 
@@ -156,7 +158,8 @@ enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from
 	return rdv_store_sync_dir(s, error);
 }
 
-enum redrive_status rdv_store_remove(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, struct rdv_error *error)
+enum redrive_status rdv_store_remove(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number,
+				     struct rdv_error *error)
 {
 	char path[RDV_STORE_PATH];
 	int err;

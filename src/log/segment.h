@@ -1,17 +1,17 @@
 /* segment.h - segments as files: names, headers, making, recycling.
  *
- *   <16 hex digits>.seg    a segment in use, or the next one, ready: its header is valid and synced before it has this name
- *   <16 hex digits>.hint   hints of a sealed segment (hints.h)
- *   <16 hex digits>.spare  written once from end to end, free to become the next segment; the digits are a running count
- *   <16 hex digits>.fill   being zero-filled or allocated; removed at open
+ *   <16 hex digits>.seg    a segment in use, or the next one, ready: its header is valid and synced before it has this
+ * name <16 hex digits>.hint   hints of a sealed segment (hints.h) <16 hex digits>.spare  written once from end to end,
+ * free to become the next segment; the digits are a running count <16 hex digits>.fill   being zero-filled or
+ * allocated; removed at open
  *
  * The first 4 KiB of a segment hold its header (64 bytes), frames follow:
  *    0        8         12        16        32      40      48             52       56          60
  *    +--------+---------+---------+---------+-------+-------+--------------+--------+-----------+-----+
  *    | magic  | version | segment | log id  | salt  | base  | segment size | origin | 0         | crc |
  *    +--------+---------+---------+---------+-------+-------+--------------+--------+-----------+-----+
- * base: a number known synced when the header was written; in the origin, the log's first segment, the number before the
- * first frame. Any thread, if no two touch the same file. */
+ * base: a number known synced when the header was written; in the origin, the log's first segment, the number before
+ * the first frame. Any thread, if no two touch the same file. */
 #ifndef RDV_LOG_SEGMENT_H
 #define RDV_LOG_SEGMENT_H
 #include "log.h"
@@ -52,16 +52,18 @@ void rdv_store_path(const struct rdv_store *s, enum rdv_store_kind kind, uint64_
 /* True if `name` is one of ours. */
 bool rdv_store_parse(const char *name, enum rdv_store_kind *kind, uint64_t *number);
 /* Opens, or gives IO (NOT_FOUND if there is none) with the file's name in the error. */
-enum redrive_status rdv_store_open(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, int flags, int *fd,
-				   struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_store_open(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, int flags,
+				   int *fd, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_store_close(const struct rdv_store *s, int fd); /* accepts -1 */
 /* A new file of a segment's size, allocated but not written, as <number>.fill. */
-enum redrive_status rdv_store_allocate(const struct rdv_store *s, uint64_t number, int *fd, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_store_allocate(const struct rdv_store *s, uint64_t number, int *fd,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 /* Makes the open file `from` the segment: header written and synced, then the name, then the directory synced. */
 enum redrive_status rdv_store_bind(const struct rdv_store *s, int fd, const char *from, uint32_t segment, uint64_t base,
 				   struct rdv_error *error) RDV_MUST_CHECK;
 /* Renames one of ours and syncs the directory. */
-enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from, const char *to, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from, const char *to,
+				     struct rdv_error *error) RDV_MUST_CHECK;
 /* Removes; a missing file is fine. Does not sync the directory. */
 enum redrive_status rdv_store_remove(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number,
 				     struct rdv_error *error) RDV_MUST_CHECK;

@@ -30,7 +30,8 @@ static bool add_gap(struct rdv_survey *v, struct rdv_survey_gap gap)
 
 /* ---- headers ---- */
 
-/* Identity comes from the newest log that is complete: from the last segment that is its own origin, else from the first readable one. */
+/* Identity comes from the newest log that is complete: from the last segment that is its own origin, else from the
+ * first readable one. */
 static enum redrive_status identify(struct rdv_survey *v, const struct rdv_segment_header *h, const bool *good)
 {
 	uint32_t i, from = 0;
@@ -67,7 +68,8 @@ static enum redrive_status judge_headers(struct rdv_survey *v, const struct rdv_
 		if (i > v->voided && number != v->numbers[i - 1] + 1 &&
 		    !add_gap(v, (struct rdv_survey_gap){{v->numbers[i - 1] + 1, 0}, 0, 0, "the file is missing"}))
 			return REDRIVE_NO_MEMORY;
-		if (!good[i] && !add_gap(v, (struct rdv_survey_gap){{number, 0}, 0, 0, "the segment's header is damaged"}))
+		if (!good[i] &&
+		    !add_gap(v, (struct rdv_survey_gap){{number, 0}, 0, 0, "the segment's header is damaged"}))
 			return REDRIVE_NO_MEMORY;
 		if (good[i] && h[i].base > v->synced)
 			v->synced = h[i].base;
@@ -118,7 +120,8 @@ static void take(struct rdv_survey *v, const struct rdv_frame *frame)
 		v->batch_first = 0;
 	else if (!v->batch_first)
 		v->batch_first = frame->number;
-	v->end = (struct rdv_position){frame->position.segment, frame->position.offset + RDV_FRAME_HEADER + frame->length};
+	v->end = (struct rdv_position){frame->position.segment,
+				       frame->position.offset + RDV_FRAME_HEADER + frame->length};
 }
 
 static bool next_number_at(const struct rdv_survey *v, uint32_t offset)
@@ -135,7 +138,7 @@ static bool note_gap(struct rdv_survey *v, const struct rdv_frame *frame, struct
 		gap = (struct rdv_survey_gap){stopped, 0, frame->number - 1, "bad first frame"};
 	else if (stopped.offset == RDV_SEGMENT_START && v->header_is_next)
 		gap.at = v->end; /* the frame's header lies at the end of the segment before */
-	v->batch_first = 0; /* what is left of that batch counts as it is */
+	v->batch_first = 0;      /* what is left of that batch counts as it is */
 	return add_gap(v, gap);
 }
 
@@ -220,7 +223,8 @@ enum redrive_status rdv_survey_walk(struct rdv_survey *v, rdv_survey_each each, 
 		struct rdv_frame frame;
 
 		status = rdv_recovery_load(v->store, v->numbers[i], v->image, error);
-		while (status == REDRIVE_OK && rdv_frame_find(v->store->seed, image, at, last, &frame) && frame.number <= v->keep) {
+		while (status == REDRIVE_OK && rdv_frame_find(v->store->seed, image, at, last, &frame) &&
+		       frame.number <= v->keep) {
 			last = frame.number;
 			at.offset = frame.position.offset + RDV_FRAME_HEADER + frame.length;
 			status = each(ctx, &frame);

@@ -1,8 +1,8 @@
 /* trim.c - liveness, space, and giving up the tail.
  *
- * Only the owner knows which records live; it counts them per segment here. The log is trimmed at the tail alone: what is
- * still live in the oldest segment is appended again by the owner, then the segment goes. (A hole in the middle would bring
- * messages back whose DONE lay in it.) wants_trim says when that is worth its writes:
+ * Only the owner knows which records live; it counts them per segment here. The log is trimmed at the tail alone: what
+ * is still live in the oldest segment is appended again by the owner, then the segment goes. (A hole in the middle
+ * would bring messages back whose DONE lay in it.) wants_trim says when that is worth its writes:
  *   - never while live data is over three quarters of the capacity: then only new messages are refused;
  *   - when room becomes short, or the disk is low; and
  *   - when dead bytes dominate (used > 2 x live + 4 segments), so that one old message does not pin the whole log.
@@ -165,7 +165,8 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 	uint64_t used, left;
 	bool durable_beyond;
 
-	*out = (struct rdv_log_space){.capacity = log->capacity, .reserve = rdv_log_reserve(log), .tail = log->owner_tail};
+	*out = (struct rdv_log_space){
+		.capacity = log->capacity, .reserve = rdv_log_reserve(log), .tail = log->owner_tail};
 	out->live_bytes = live_bytes(log);
 	out->live_records = (out->reserve - 2 * (uint64_t)log->store.segment_size) / 32;
 	if (log->live_lost)
@@ -181,9 +182,10 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 	pthread_mutex_unlock(&log->mutex);
 	out->free_bytes = atomic_load_explicit(&log->free_bytes, memory_order_relaxed);
 	used = (uint64_t)(out->head - out->tail + 1) * log->store.segment_size;
-	out->wants_trim = durable_beyond && !log->live_lost && worth_trimming(out, used, log->store.segment_size,
-							   rdv_log_disk_low(log) ||
-								   left < out->reserve + 2 * (uint64_t)log->store.segment_size);
+	out->wants_trim =
+		durable_beyond && !log->live_lost &&
+		worth_trimming(out, used, log->store.segment_size,
+			       rdv_log_disk_low(log) || left < out->reserve + 2 * (uint64_t)log->store.segment_size);
 }
 
 void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
@@ -198,7 +200,8 @@ void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 	tail = rdv_log_segment_find(log, log->owner_tail);
 	assert(tail);
 	tail->dropped = true;
-	/* What made its records dead may still be pending, whatever the ticket says: everything appended so far comes first. */
+	/* What made its records dead may still be pending, whatever the ticket says: everything appended so far comes
+	 * first. */
 	tail->drop_ticket = ticket > log->next - 1 ? ticket : log->next - 1;
 	pthread_mutex_unlock(&log->mutex);
 	if (log->live) {

@@ -1,8 +1,9 @@
 /* faulty_files.c - see faulty_files.h.
  *
- * Inodes hold two images, one seen and one on disk, and a flag per sector where they may differ. Names live in a small array, seen;
- * the names on disk are a second one, and the changes between them a list, in order. Test code: memory shortage aborts. */
-#include "log/faulty_files.h"
+ * Inodes hold two images, one seen and one on disk, and a flag per sector where they may differ. Names live in a small
+ * array, seen; the names on disk are a second one, and the changes between them a list, in order. Test code: memory
+ * shortage aborts. */
+#include "faulty_files.h"
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 
-enum { SECTOR = 512, FDS = 256, NAMES = 1024, CHANGES = 1024, PATH = 256 };
+enum { SECTOR = 512, FDS = 64, NAMES = 256, CHANGES = 256, PATH = 256 };
 enum { CLEAN, DIRTY, LIED };
 
 struct inode {
@@ -429,8 +430,9 @@ static int op_mkdir(void *ctx, const char *path, mode_t mode)
 	return leave(f, err);
 }
 
-const struct rdv_file_ops rdv_faulty_ops = {op_open,   op_close,  op_pread, op_pwritev,    op_fdatasync, op_fsync_dir, op_fallocate,
-					    op_truncate, op_rename, op_unlink, op_size, op_free_space, op_list,      op_mkdir};
+const struct rdv_file_ops rdv_faulty_ops = {op_open,      op_close,      op_pread,    op_pwritev, op_fdatasync,
+					    op_fsync_dir, op_fallocate,  op_truncate, op_rename,  op_unlink,
+					    op_size,      op_free_space, op_list,     op_mkdir};
 
 /* ---- life and death ---- */
 

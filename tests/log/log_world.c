@@ -86,8 +86,12 @@ static enum redrive_status fold(void *ctx, const struct rdv_frame *frame, struct
 
 enum redrive_status world_open(struct world *w)
 {
-	struct rdv_log_options options = {.dir = "/d", .files = &rdv_faulty_ops, .files_ctx = w->files, .segment_size = WORLD_SEGMENT,
-					  .buffer_size = 16 << 10, .capacity = 64ull << 20};
+	struct rdv_log_options options = {.dir = "/d",
+					  .files = &rdv_faulty_ops,
+					  .files_ctx = w->files,
+					  .segment_size = WORLD_SEGMENT,
+					  .buffer_size = 16 << 10,
+					  .capacity = 64ull << 20};
 	enum redrive_status status;
 
 	memset(w->latest, 0, sizeof w->latest);
@@ -114,7 +118,8 @@ enum redrive_status world_append(struct world *w, uint32_t count, bool batch, ui
 	if (w->ops_made + count > WORLD_OPS)
 		return REDRIVE_OK;
 	for (i = 0; i < count; i++)
-		total += sizes[i] = w->equal_sizes ? 216 : HEAD + (uint32_t)rdv_random_below(&w->random, max_size - HEAD);
+		total += sizes[i] =
+			w->equal_sizes ? 216 : HEAD + (uint32_t)rdv_random_below(&w->random, max_size - HEAD);
 	status = rdv_log_begin(w->log, RDV_LOG_OUTCOME, total, count, 0);
 	if (status != REDRIVE_OK)
 		return status;
@@ -173,7 +178,8 @@ static enum redrive_status append_again(struct world *w, const struct rdv_frame 
 	enum redrive_status status;
 	uint8_t *out;
 
-	if (!w->latest[key] || w->place[key].segment != frame->position.segment || w->place[key].offset != frame->position.offset)
+	if (!w->latest[key] || w->place[key].segment != frame->position.segment ||
+	    w->place[key].offset != frame->position.offset)
 		return REDRIVE_OK;
 	status = rdv_log_begin(w->log, RDV_LOG_OUTCOME, frame->length, 1, 0);
 	if (status != REDRIVE_OK)
@@ -247,7 +253,8 @@ const char *world_read_back(struct world *w)
 	for (key = 0; key < WORLD_KEYS; key++) {
 		if (!w->latest[key])
 			continue;
-		reads[count] = (struct rdv_read){.position = w->place[key], .length = w->size[key], .cookie = &w->latest[key]};
+		reads[count] =
+			(struct rdv_read){.position = w->place[key], .length = w->size[key], .cookie = &w->latest[key]};
 		list[count] = &reads[count];
 		count++;
 	}
@@ -273,7 +280,8 @@ static const char *judge(struct world *w)
 		bool last = op == w->ops_made || !w->ops[op].more;
 
 		if (op > w->seen_max && op <= w->acked) {
-			/* Its frame may have been trimmed, if it was a deletion or overwritten: then a later state would show. */
+			/* Its frame may have been trimmed, if it was a deletion or overwritten: then a later state
+			 * would show. */
 			return "an acknowledged operation is missing";
 		}
 		if (op == w->seen_max && !last)

@@ -1,8 +1,8 @@
 /* log_world.h - a log with an owner that knows what it wrote, for tests of crashes: whatever happens, check finds out.
  *
- * The owner keeps a small table of keys. Every operation sets or deletes one, carries its running number, and is one frame; what
- * is live is re-appended when the tail is trimmed. After a crash the recovered table must be exactly the one after operation v, where v is
- * at least the last acknowledged operation and no batch is cut. One thread. */
+ * The owner keeps a small table of keys. Every operation sets or deletes one, carries its running number, and is one
+ * frame; what is live is re-appended when the tail is trimmed. After a crash the recovered table must be exactly the
+ * one after operation v, where v is at least the last acknowledged operation and no batch is cut. One thread. */
 #ifndef RDV_TESTS_LOG_WORLD_H
 #define RDV_TESTS_LOG_WORLD_H
 #include "base/random.h"
@@ -22,7 +22,7 @@ struct world {
 	struct rdv_log *log;
 	struct rdv_log_opened opened;
 	struct rdv_error error;
-	uint64_t ops_made, acked;              /* operations; 1-based numbers */
+	uint64_t ops_made, acked; /* operations; 1-based numbers */
 	struct world_op ops[WORLD_OPS + 1];
 	uint64_t latest[WORLD_KEYS];           /* operation that set the key, 0 = none */
 	struct rdv_position place[WORLD_KEYS]; /* of its frame */

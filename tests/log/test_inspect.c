@@ -36,7 +36,8 @@ static enum redrive_status fold(void *ctx, const struct rdv_frame *frame, struct
 
 static enum redrive_status reopen(struct fixture *x)
 {
-	struct rdv_log_options options = {.dir = x->dir, .segment_size = 64 << 10, .capacity = 16 << 20, .hold_lock = true};
+	struct rdv_log_options options = {
+		.dir = x->dir, .segment_size = 64 << 10, .capacity = 16 << 20, .hold_lock = true};
 
 	x->count = x->last = 0;
 	return rdv_log_open(&options, fold, x, &x->log, NULL, &x->error);
@@ -276,7 +277,8 @@ static void a_second_process_is_refused_and_told_who_holds_it(void **state)
 
 		good = good && rdv_log_check(x->dir, false, NULL, NULL, &report, &x->error) == REDRIVE_BUSY;
 		good = good && rdv_log_check(x->dir, true, NULL, NULL, &report, &x->error) == REDRIVE_BUSY;
-		good = good && rdv_log_dump(x->dir, fold, x, &x->error) == REDRIVE_BUSY && strstr(x->error.text, holder);
+		good = good && rdv_log_dump(x->dir, fold, x, &x->error) == REDRIVE_BUSY &&
+		       strstr(x->error.text, holder);
 		(void)mine;
 		_exit(good ? 0 : 1);
 	}

@@ -65,8 +65,12 @@ static void on_durable(void *ctx, struct rdv_log_buffer *buffer, uint64_t ticket
 
 static void reopen(struct fixture *x)
 {
-	struct rdv_log_options options = {.dir = "/d", .files = &rdv_faulty_ops, .files_ctx = x->files, .segment_size = 64 << 10,
-					  .buffer_size = 32 << 10, .capacity = 16 << 20};
+	struct rdv_log_options options = {.dir = "/d",
+					  .files = &rdv_faulty_ops,
+					  .files_ctx = x->files,
+					  .segment_size = 64 << 10,
+					  .buffer_size = 32 << 10,
+					  .capacity = 16 << 20};
 
 	rdv_log_close(x->log);
 	x->folded = (struct seen){0};
@@ -280,7 +284,7 @@ static void reads_find_payloads_in_any_order_and_only_where_they_are(void **stat
 		i++;
 	}
 	reads[4] = (struct rdv_read){.position = {1, frame.position.offset + 1040}, .length = 10}; /* not durable */
-	reads[5] = (struct rdv_read){.position = {7, 4096}, .length = 10};                        /* no such segment */
+	reads[5] = (struct rdv_read){.position = {7, 4096}, .length = 10};                         /* no such segment */
 	for (i = 0; i < 6; i++)
 		list[i] = &reads[i];
 	rdv_log_read_many(x->log, list, 6);

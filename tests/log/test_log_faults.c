@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include "log/log_world.h"
 
-/* A fixed life: appends, batches over segments, commits, background work, trims, a reopening. Stops at the first error. */
+/* A fixed life: appends, batches over segments, commits, background work, trims, a reopening. Stops at the first error.
+ */
 static enum redrive_status live(struct world *w)
 {
 	enum redrive_status status = world_open(w);

@@ -25,7 +25,8 @@ static uint64_t worlds(uint64_t wanted)
 	return text ? strtoull(text, NULL, 10) : wanted;
 }
 
-/* From some call on, all fail, the first one half way: what a crash does to a running cycle. Then the files work again. */
+/* From some call on, all fail, the first one half way: what a crash does to a running cycle. Then the files work again.
+ */
 static void die_in_the_middle(struct world *w)
 {
 	int steps = 60;
@@ -63,7 +64,8 @@ static void run_worlds(uint64_t count, bool short_writes)
 		world_done(w);
 		free(w);
 	}
-	print_message("trims %llu, cuts %llu, hinted %llu\n", (unsigned long long)trims, (unsigned long long)cuts, (unsigned long long)hinted);
+	print_message("trims %llu, cuts %llu, hinted %llu\n", (unsigned long long)trims, (unsigned long long)cuts,
+		      (unsigned long long)hinted);
 	assert_true(trims > count && cuts > count / 4 && hinted > count / 4); /* the worlds did what they are for */
 }
 

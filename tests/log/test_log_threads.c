@@ -55,7 +55,8 @@ static void *publish(void *arg)
 	for (i = 0; i < BATCHES; i++) {
 		uint32_t length = 100 + 900u * (i % 17 == 0) + 20000u * (i % 50 == 0);
 
-		if (rdv_log_begin(p->x->log, p->id ? RDV_LOG_PUBLISH : RDV_LOG_OUTCOME, (size_t)BATCH * length, BATCH, 10000) != REDRIVE_OK)
+		if (rdv_log_begin(p->x->log, p->id ? RDV_LOG_PUBLISH : RDV_LOG_OUTCOME, (size_t)BATCH * length, BATCH,
+				  10000) != REDRIVE_OK)
 			abort();
 		for (j = 0; j < BATCH; j++) {
 			struct rdv_frame frame = {.type = 3, .stream = p->id, .seq = seq, .length = length};
@@ -83,8 +84,8 @@ static void on_durable(void *ctx, struct rdv_log_buffer *buffer, uint64_t ticket
 	while (rdv_log_buffer_next(buffer, &cursor, &frame)) {
 		x->delivered++;
 		pthread_mutex_lock(&x->mutex);
-		x->recent[x->recent_count++ % RECENT] =
-			(struct rdv_read){.position = frame.position, .length = frame.length, .cookie = (void *)(uintptr_t)frame.seq};
+		x->recent[x->recent_count++ % RECENT] = (struct rdv_read){
+			.position = frame.position, .length = frame.length, .cookie = (void *)(uintptr_t)frame.seq};
 		pthread_mutex_unlock(&x->mutex);
 	}
 	rdv_log_space(x->log, &space);
@@ -152,7 +153,8 @@ static void *run_reader(void *arg)
 
 static void open_log(struct fixture *x)
 {
-	struct rdv_log_options options = {.dir = x->dir, .segment_size = 256 << 10, .buffer_size = 64 << 10, .capacity = 64 << 20};
+	struct rdv_log_options options = {
+		.dir = x->dir, .segment_size = 256 << 10, .buffer_size = 64 << 10, .capacity = 64 << 20};
 
 	assert_int_equal(rdv_log_open(&options, fold, x, &x->log, NULL, &x->error), REDRIVE_OK);
 	x->log->hint_after_ms = 0;

@@ -32,8 +32,9 @@ struct fixture {
 static enum redrive_status fold(void *ctx, const struct rdv_frame *frame, struct rdv_error *error)
 {
 	struct fixture *x = ctx;
-	uint64_t fields[] = {frame->type, frame->flags, frame->hint_len, frame->stream, frame->seq, frame->length,
-			     frame->position.segment, frame->position.offset, frame->number};
+	uint64_t fields[] = {frame->type,  frame->flags,  frame->hint_len,         frame->stream,
+			     frame->seq,   frame->length, frame->position.segment, frame->position.offset,
+			     frame->number};
 
 	assert_true(frame->payload.size >= frame->hint_len);
 	x->digest = rdv_xxh3(rdv_slice(fields, sizeof fields)) ^ x->digest * 31;
@@ -45,7 +46,10 @@ static enum redrive_status fold(void *ctx, const struct rdv_frame *frame, struct
 
 static enum redrive_status reopen(struct fixture *x)
 {
-	struct rdv_log_options options = {.dir = "/d", .files = &rdv_faulty_ops, .files_ctx = x->files, .segment_size = 64 << 10,
+	struct rdv_log_options options = {.dir = "/d",
+					  .files = &rdv_faulty_ops,
+					  .files_ctx = x->files,
+					  .segment_size = 64 << 10,
 					  .capacity = 16 << 20};
 	enum redrive_status status;
 
@@ -84,7 +88,8 @@ static void put(struct fixture *x, uint32_t frames, uint32_t length)
 {
 	assert_int_equal(rdv_log_begin(x->log, RDV_LOG_OUTCOME, (size_t)frames * length, frames, 0), REDRIVE_OK);
 	while (frames-- > 0) {
-		struct rdv_frame frame = {.type = 3, .stream = 1, .seq = ++x->seq, .length = length, .hint_len = (uint16_t)(length / 3)};
+		struct rdv_frame frame = {
+			.type = 3, .stream = 1, .seq = ++x->seq, .length = length, .hint_len = (uint16_t)(length / 3)};
 
 		memset(rdv_log_put(x->log, &frame), (int)x->seq, length);
 		x->at[x->seq] = frame.position;
