@@ -33,6 +33,7 @@ static void publish_one(struct sim_world *w, struct sim_partition *p, bool more)
 	m->dedupe = (struct rdv_hash128){1 + sim_below(w, w->options.messages), 7};
 	if (w->options.delays && sim_chance(w, 0.2))
 		m->not_before = sim_now(w).wall.ms + sim_between(w, -1000, sim_chance(w, 0.1) ? 3600000 : 20000);
+	m->delay = m->not_before ? m->not_before - sim_now(w).wall.ms : 0;
 	body.flags = m->key ? 0 : RDV_BODY_NULL_KEY;
 	body.key_hash = m->key_hash;
 	body.not_before.ms = m->not_before;

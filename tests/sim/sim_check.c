@@ -7,6 +7,7 @@
  * end        everything is finished, letters and outcomes are complete, no record counts as live
  */
 #include "world.h"
+#include <stdlib.h>
 
 static void check_places(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
 {
@@ -43,18 +44,29 @@ static void check_fate(struct sim_world *w, struct sim_lane *l, const struct rdv
 	else if (e->dispatch.attempt > f->charged + 1u || e->dispatch.attempt < 1)
 		what = "has a wrong attempt number";
 	if (what)
-		sim_fail(w, "lane %u calls %llu, which %s (attempt %u, charged %u, %lld ms before its time)", l->index,
-			 (unsigned long long)e->seq, what, e->dispatch.attempt, f->charged,
-			 (long long)(f->earliest - mono));
+		sim_fail(w,
+			 "lane %u calls %llu, which %s (attempt %u, charged %u, %lld ms before its time, due %lld + "
+			 "%lld)",
+			 l->index, (unsigned long long)e->seq, what, e->dispatch.attempt, f->charged,
+			 (long long)(f->earliest - mono), (long long)(f->due - f->delay), (long long)f->delay);
 }
 
 /* An earlier message of the key that may be passed: one that was delayed by its publisher and has not joined yet. */
 static bool may_pass(struct sim_world *w, struct sim_lane *l, uint64_t seq)
 {
+	const struct sim_fate *f = sim_fate_of(w, l, seq);
 	struct rdv_where where;
 
-	return sim_message_of(w, l, seq)->not_before && !sim_fate_of(w, l, seq)->deliveries &&
-	       rdv_lane_where(l->lane, sim_now(w), seq, &where) == REDRIVE_OK && where.state == RDV_STATE_WAITING;
+	if (!sim_message_of(w, l, seq)->not_before || (f->due && f->reason != RDV_REASON_REVOKED) ||
+	    rdv_lane_where(l->lane, sim_now(w), seq, &where) != REDRIVE_OK)
+		return false;
+	return where.state == RDV_STATE_WAITING || where.state == RDV_STATE_REVOKED;
+}
+
+/* Its end is durable; of a revoked one it is enough that its dying is: nobody waits for that letter. */
+static bool is_over(const struct sim_fate *f)
+{
+	return f->durable_final || f->durable_reason == RDV_REASON_REVOKED;
 }
 
 static void check_order(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
@@ -72,11 +84,16 @@ static void check_order(struct sim_world *w, struct sim_lane *l, const struct rd
 		return;
 	if (k->gate)
 		sim_fail(w, "lane %u calls %llu through a closed gate", l->index, (unsigned long long)e->seq);
-	for (uint64_t seq = l->start; seq < e->seq; seq++)
-		if (sim_message_of(w, l, seq)->key_hash == hash && !sim_fate_of(w, l, seq)->durable_final &&
-		    !may_pass(w, l, seq))
-			sim_fail(w, "lane %u calls %llu before %llu of the same key is over", l->index,
-				 (unsigned long long)e->seq, (unsigned long long)seq);
+	for (uint64_t seq = l->start; seq < e->seq; seq++) {
+		struct rdv_where where = {0};
+		if (sim_message_of(w, l, seq)->key_hash != hash || is_over(sim_fate_of(w, l, seq)) ||
+		    may_pass(w, l, seq))
+			continue;
+		(void)!rdv_lane_where(l->lane, sim_now(w), seq, &where);
+		sim_fail(w, "lane %u calls %llu before %llu of the same key, which is %s (final %u, not before %lld)",
+			 l->index, (unsigned long long)e->seq, (unsigned long long)seq, rdv_state_name(where.state),
+			 sim_fate_of(w, l, seq)->final, (long long)sim_message_of(w, l, seq)->not_before);
+	}
 }
 
 static void check_target(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
@@ -139,8 +156,9 @@ void sim_check_dispatch(struct sim_world *w, struct sim_lane *l, const struct rd
 
 static void check_memory(struct sim_world *w, struct sim_lane *l)
 {
-	/* One chunk each of entries, keys, requests and dedupe, then what a message and a key may cost. */
-	size_t limit = l->base_bytes + (4u << 20) + sim_partition_of(w, l)->count * 128 + SIM_KEYS * 64;
+	/* A chunk each of entries, keys, requests and dedupe with their maps, then what a message and a key may cost.
+	 */
+	size_t limit = l->base_bytes + (6u << 20) + sim_partition_of(w, l)->count * 128 + SIM_KEYS * 64;
 
 	if (rdv_lane_bytes(l->lane) > limit)
 		sim_fail(w, "lane %u holds %zu bytes, more than %zu", l->index, rdv_lane_bytes(l->lane), limit);
@@ -224,6 +242,40 @@ static void check_account(struct sim_world *w, struct sim_lane *l, const struct 
 			 (unsigned long long)c->finals[RDV_STATE_REVOKED], (unsigned long long)c->live);
 }
 
+struct live_count {
+	struct sim_world *w;
+	uint32_t *counts;
+};
+
+static void count_one(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place)
+{
+	struct live_count *c = ctx;
+
+	if (place.segment < c->w->log.tail || place.segment > c->w->log.segment)
+		sim_fail(c->w, "a live %s of %llu lies in segment %u, which is gone", rdv_record_name(type),
+			 (unsigned long long)seq, place.segment);
+	c->counts[place.segment - c->w->log.tail]++;
+}
+
+/* What the log counts as live is what lanes own, and perhaps what they have not released yet. */
+static void check_live(struct sim_world *w, bool exact)
+{
+	size_t segments = w->log.segment - w->log.tail + 1;
+	struct live_count c = {w, calloc(segments, sizeof *c.counts)};
+
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		rdv_lane_each_live(w->lanes[i].lane, count_one, &c);
+	for (size_t s = 0; s < segments; s++) {
+		uint32_t counted = *sim_log_live(&w->log, w->log.tail + (uint32_t)s), owned = c.counts[s];
+		if (counted < owned || (exact && counted != owned)) {
+			free(c.counts);
+			sim_fail(w, "segment %u counts %u live records, lanes own %u", w->log.tail + (uint32_t)s,
+				 counted, owned);
+		}
+	}
+	free(c.counts);
+}
+
 void sim_check_all(struct sim_world *w)
 {
 	for (uint32_t i = 0; i < w->lane_count; i++) {
@@ -233,6 +285,7 @@ void sim_check_all(struct sim_world *w)
 			check_message(w, l, seq, &c);
 		check_account(w, l, &c);
 	}
+	check_live(w, false);
 }
 
 /* ---- at the end ---- */
@@ -269,8 +322,6 @@ void sim_check_end(struct sim_world *w)
 		if (w->replays[i].state != SIM_REPLAY_STORED && !w->plan_cancelled[w->replays[i].plan])
 			sim_fail(w, "at the end replay %llu of lane %u has no outcome",
 				 (unsigned long long)w->replays[i].number, w->replays[i].lane);
-	for (uint32_t s = w->log.tail; s <= w->log.segment; s++)
-		if (*sim_log_live(&w->log, s))
-			sim_fail(w, "at the end segment %u has %u live records", s, *sim_log_live(&w->log, s));
+	check_live(w, true);
 	sim_check_all(w);
 }

@@ -57,6 +57,16 @@ static void learn_done(struct sim_world *w, struct sim_lane *l, struct rdv_slice
 		sim_fail(w, "lane %u: a damaged DONE", l->index);
 }
 
+static void learn_started(struct sim_world *w, struct sim_lane *l, struct rdv_slice payload)
+{
+	struct rdv_reader r = rdv_runs_begin(payload);
+	struct rdv_run run;
+
+	while (rdv_runs_next(&r, &run))
+		for (uint64_t i = 0; i < run.count; i++)
+			sim_fate_of(w, l, run.first + i)->started = true;
+}
+
 /* The cause of a follower is an earlier message of its key that is dead or dying. */
 static const char *follower_fault(struct sim_world *w, struct sim_lane *l, uint64_t seq, uint64_t cause)
 {
@@ -81,7 +91,7 @@ static const char *dying_fault(struct sim_world *w, struct sim_lane *l, uint64_t
 	case RDV_REASON_CRASHED:
 		return f->crashes < r->crashes_min ? "crashed too early" : NULL;
 	case RDV_REASON_REJECTED:
-		return f->retries == 0 ? "rejected without a reject" : NULL;
+		return f->retries + f->crashes == 0 ? "rejected without a failure" : NULL;
 	case RDV_REASON_DAMAGED:
 		return f->damaged ? NULL : "damaged without damage";
 	case RDV_REASON_REVOKED:
@@ -107,10 +117,12 @@ static void learn_state(struct sim_world *w, struct sim_lane *l, uint64_t seq, s
 
 	if (rdv_state_decode(payload, &s) != REDRIVE_OK)
 		sim_fail(w, "lane %u: a damaged STATE of %llu", l->index, (unsigned long long)seq);
+	if (durable ? f->durable_final : f->final)
+		return; /* of a replay */
 	if (durable) {
 		f->durable_reason = s.kind == RDV_STATE_DYING ? (uint8_t)s.reason : 0;
 		f->durable_due = s.due.ms;
-		f->durable_delay = s.delay_ms;
+		f->durable_delay = s.kind == RDV_STATE_READY ? 0 : s.delay_ms; /* READY: its time had come */
 		f->durable_charged = (uint16_t)s.causes.failures;
 		f->started = false;
 		return;
@@ -129,6 +141,8 @@ static void learn_state(struct sim_world *w, struct sim_lane *l, uint64_t seq, s
 			sim_fail(w, "lane %u: %llu waits %lld ms, allowed are %lld to %lld", l->index,
 				 (unsigned long long)seq, (long long)s.delay_ms, (long long)f->low, (long long)f->high);
 		f->earliest = sim_now(w).mono.ms + s.delay_ms;
+	} else if (s.kind == RDV_STATE_READY) {
+		f->earliest = sim_now(w).mono.ms;
 	}
 	f->bounded = f->fresh = false;
 }
@@ -173,6 +187,8 @@ void sim_learn(struct sim_world *w, const struct sim_frame *f, struct rdv_slice 
 		learn_done(w, l, payload, durable);
 	else if (f->type == RDV_RECORD_STATE)
 		learn_state(w, l, f->seq, payload, durable);
+	else if (f->type == RDV_RECORD_STARTED && durable)
+		learn_started(w, l, payload);
 	else if (f->type == RDV_RECORD_GATE)
 		learn_gate(w, l, f->seq, payload, durable);
 	else if (f->type == RDV_RECORD_REQUEST && durable)
@@ -312,10 +328,10 @@ static void set_earliest(struct sim_world *w, struct sim_lane *l)
 
 	for (uint64_t seq = l->start; seq < sim_partition_of(w, l)->durable; seq++) {
 		struct sim_fate *f = sim_fate_of(w, l, seq);
-		int64_t left = f->due ? f->due - now.wall.ms : sim_message_of(w, l, seq)->not_before - now.wall.ms;
+		const struct sim_message *m = sim_message_of(w, l, seq);
+		int64_t left = (f->due ? f->due : m->not_before) - now.wall.ms, most = f->due ? f->delay : m->delay;
 
-		if (f->due && left > f->delay)
-			left = f->delay;
+		left = left < most ? left : most;
 		f->earliest = now.mono.ms + (left > 0 ? left : 0);
 		f->received = true;
 	}
@@ -353,6 +369,14 @@ static void new_targets(struct sim_world *w)
 	}
 }
 
+/* A lane does not remember which plans are paused: the desk tells it again. */
+static void pause_again(struct sim_world *w, struct sim_lane *l)
+{
+	for (uint32_t p = 0; p < SIM_PLANS; p++)
+		if (w->plan_paused[p])
+			rdv_lane_replay_pause(l->lane, sim_now(w), p + 1, true, &w->effects);
+}
+
 static void open_all(struct sim_world *w, bool unclean)
 {
 	w->run++;
@@ -362,6 +386,8 @@ static void open_all(struct sim_world *w, bool unclean)
 	for (uint32_t i = 0; i < w->lane_count; i++)
 		open_lane(w, &w->lanes[i], unclean);
 	sim_resend_replays(w);
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		pause_again(w, &w->lanes[i]);
 	sim_execute(w);
 	if (!w->crashed)
 		sim_turn_end(w);
@@ -411,6 +437,7 @@ void sim_crash(struct sim_world *w)
 	w->mono_base = (int64_t)sim_below(w, 1000000) - w->t; /* a new boot */
 	if (w->options.wall_jumps && sim_chance(w, 0.3))
 		w->wall_base += sim_between(w, -3600000, 3600000);
+	sim_trace(w, "opens at wall %lld", (long long)sim_now(w).wall.ms);
 	open_all(w, true);
 }
 
@@ -494,6 +521,7 @@ void sim_hand_over(struct sim_world *w, struct sim_lane *l)
 	rdv_lane_free(l->lane);
 	forget_lane(w, l, false);
 	open_lane(w, l, false);
+	pause_again(w, l);
 	for (uint32_t i = 0; i < w->lane_count; i++)
 		if (&w->lanes[i] != l)
 			rdv_lane_each_live(w->lanes[i].lane, count_live, w);

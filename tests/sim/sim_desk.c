@@ -94,26 +94,29 @@ static void fill_request(struct sim_world *w, const struct sim_replay *r, struct
 	rdv_put_u32(q->letter + 12, r->generation);
 }
 
-static void send(struct sim_world *w, struct sim_replay *r)
+/* False: not now, an older request of that letter is not confirmed yet. */
+static bool send(struct sim_world *w, struct sim_replay *r)
 {
 	struct sim_lane *l = &w->lanes[r->lane];
 	struct rdv_request q;
+	uint64_t number;
 	enum redrive_status status;
 
 	fill_request(w, r, &q);
-	status = rdv_lane_replay(l->lane, sim_now(w), &q, &r->number, &w->effects);
+	status = rdv_lane_replay(l->lane, sim_now(w), &q, &number, &w->effects);
 	if (status != REDRIVE_OK && status != REDRIVE_CONFLICT)
 		sim_fail(w, "lane %u: replay of %llu: %s", r->lane, (unsigned long long)r->seq,
 			 redrive_status_text(status));
-	if (status == REDRIVE_CONFLICT && r->ticket == 0)
-		sim_fail(w, "lane %u: a first replay of %llu is in conflict", r->lane, (unsigned long long)r->seq);
-	if (status == REDRIVE_OK && r->accepted)
-		sim_fail(w, "lane %u: the durable replay %llu of %llu was forgotten", r->lane,
-			 (unsigned long long)r->number, (unsigned long long)r->seq);
-	r->ticket = UINT64_MAX;
+	if (status == REDRIVE_CONFLICT)
+		return false;
+	if (r->number)
+		sim_fail(w, "lane %u: the request %llu of %llu was forgotten", r->lane, (unsigned long long)r->number,
+			 (unsigned long long)r->seq);
+	r->number = number;
 	sim_trace(w, "lane %u replays %llu generation %u as %llu", r->lane, (unsigned long long)r->seq, r->generation,
 		  (unsigned long long)r->number);
 	sim_touch(w, l);
+	return true;
 }
 
 static bool can_replay(struct sim_world *w, uint32_t lane, uint64_t seq)
@@ -141,7 +144,7 @@ void sim_send_replay(struct sim_world *w)
 	uint64_t from = count ? sim_below(w, count) : 0;
 	uint32_t plan = (uint32_t)sim_below(w, SIM_PLANS), sent = 0;
 
-	if (w->plan_cancelled[plan])
+	if (w->plan_cancelled[plan] || w->plan_paused[plan])
 		return;
 	for (uint64_t i = 0; i < count && sent < 4; i++) {
 		uint64_t seq = (from + i) % count;
@@ -154,8 +157,10 @@ void sim_send_replay(struct sim_world *w)
 		}
 		w->replays[w->replay_count++] = (struct sim_replay){
 			.lane = lane, .plan = plan, .seq = seq, .generation = sim_fate_of(w, l, seq)->generation};
-		send(w, &w->replays[w->replay_count - 1]);
-		sent++;
+		if (send(w, &w->replays[w->replay_count - 1]))
+			sent++;
+		else
+			w->replay_count--;
 	}
 }
 
@@ -217,12 +222,7 @@ void sim_resend_replays(struct sim_world *w)
 {
 	for (size_t i = 0; i < w->replay_count; i++) {
 		struct sim_replay *r = &w->replays[i];
-		uint64_t number = r->number;
-
-		if (r->state == SIM_REPLAY_STORED || w->plan_cancelled[r->plan])
-			continue;
-		send(w, r);
-		if (r->accepted)
-			r->number = number;
+		if (r->state != SIM_REPLAY_STORED && !w->plan_cancelled[r->plan] && !w->plan_paused[r->plan])
+			send(w, r);
 	}
 }

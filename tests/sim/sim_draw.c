@@ -85,7 +85,8 @@ static void draw_lanes(struct sim_world *w)
 					       .fates = fates,
 					       .fate_capacity = capacity,
 					       .stream = SIM_LANE_STREAM + w->lane_count};
-			memset(fates, 0, capacity * sizeof *fates);
+			if (capacity)
+				memset(fates, 0, capacity * sizeof *fates);
 			for (uint32_t k = 1; k < SIM_KEYS; k++)
 				l->keys[k].hash = k * 0x9e3779b97f4a7c15ull;
 			w->lane_count++;
@@ -118,7 +119,7 @@ void sim_draw(struct sim_world *w)
 	o->storms = sim_chance(w, 0.3);
 	o->sync_ms = sim_chance(w, 0.2) ? 200 : 1 + (int64_t)sim_below(w, 12);
 	o->stall_ms = sim_between(w, 10, 5000);
-	o->segment_size = 1024u << sim_below(w, 4);
+	o->segment_size = 2048u << sim_below(w, 4);
 	o->keep_segments = 1 + (uint32_t)sim_below(w, 6);
 	for (uint32_t i = 0; i < o->targets; i++)
 		draw_target(w, &w->targets[i]);

@@ -141,17 +141,31 @@ static void trim_state(struct sim_world *w, const struct sim_frame *f)
 		(struct sim_frame){f->type, f->stream, f->seq, f->hint, false, true, d->frame.at, d->frame.size, {0}};
 }
 
+/* Trimming more often than what lives is worth would only copy it round and round. */
+static bool wants_trim(struct sim_world *w)
+{
+	struct sim_log *log = &w->log;
+	uint32_t needed = w->options.keep_segments + w->lane_count * 800 / log->segment_size;
+
+	if (!w->options.trims || w->trim_ticket || w->t < w->next_trim || log->segment - log->tail < needed)
+		return false;
+	for (uint32_t s = log->tail; s <= log->segment; s++)
+		needed += *sim_log_live(log, s) ? 2 : 0;
+	return log->segment - log->tail >= needed;
+}
+
 void sim_trim(struct sim_world *w)
 {
 	struct sim_log *log = &w->log;
 
-	if (!w->options.trims || w->trim_ticket || log->segment - log->tail < w->options.keep_segments)
+	if (!wants_trim(w))
 		return;
 	for (size_t i = 0; i < log->count && log->frames[i].place.segment == log->tail; i++)
 		if (log->first + i > log->durable)
 			return;
 	sim_trace(w, "trims segment %u", log->tail);
 	w->trimming = true;
+	w->next_trim = w->t + sim_between(w, 0, 500);
 	for (size_t i = 0; i < log->count && log->frames[i].place.segment == log->tail; i++) {
 		struct sim_frame f = log->frames[i];
 		if (f.type == RDV_RECORD_BODY)
@@ -208,7 +222,8 @@ static void append(struct sim_world *w)
 			++*sim_log_live(&w->log, d->frame.place.segment);
 			rdv_lane_placed(d->lane->lane, d->entry, d->frame.place);
 		}
-		if (d->lane && (d->frame.type == RDV_RECORD_STATE || d->frame.type == RDV_RECORD_DONE))
+		if (d->lane && !d->moved &&
+		    (d->frame.type == RDV_RECORD_STATE || (d->frame.type == RDV_RECORD_DONE && !w->trimming)))
 			note_unrecorded(d->lane, ticket, sim_now(w).mono.ms);
 	}
 	for (uint32_t i = 0; i < w->lane_count; i++)
@@ -216,9 +231,6 @@ static void append(struct sim_world *w)
 	for (size_t i = 0; i < w->call_count; i++)
 		if (w->calls[i].open && w->calls[i].wait_ticket == UINT64_MAX)
 			w->calls[i].wait_ticket = ticket;
-	for (size_t i = 0; i < w->replay_count; i++)
-		if (w->replays[i].ticket == UINT64_MAX)
-			w->replays[i].ticket = ticket;
 }
 
 void sim_turn_end(struct sim_world *w)
@@ -244,6 +256,6 @@ void sim_turn_end(struct sim_world *w)
 	if (!w->syncing && sim_log_last(&w->log) > w->log.durable) {
 		w->syncing = sim_log_last(&w->log);
 		sim_at(w, sim_chance(w, 0.01) ? w->options.stall_ms : sim_between(w, 0, w->options.sync_ms),
-		       (struct sim_event){.kind = SIM_EV_SYNCED});
+		       (struct sim_event){.kind = SIM_EV_SYNCED, .c = w->syncing});
 	}
 }

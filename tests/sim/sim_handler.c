@@ -70,8 +70,9 @@ static bool dedupe_lets_go(struct sim_world *w, struct sim_lane *l, struct sim_c
 
 	if (answer == RDV_DEDUPE_PROCEED)
 		return true;
-	sim_trace(w, "lane %u %llu: %s", l->index, (unsigned long long)c->seq,
-		  answer == RDV_DEDUPE_DUPLICATE ? "duplicate" : "waits for its twin");
+	sim_trace(w, "lane %u %llu: %s by %llu, key %u", l->index, (unsigned long long)c->seq,
+		  answer == RDV_DEDUPE_DUPLICATE ? "duplicate" : "waits for its twin",
+		  (unsigned long long)sim_message_of(w, l, c->seq)->dedupe.lo, sim_message_of(w, l, c->seq)->key);
 	if (answer == RDV_DEDUPE_DUPLICATE && !c->request)
 		f->acked = true;
 	count_call(w, c, -1);
@@ -100,11 +101,9 @@ void sim_call_begin(struct sim_world *w, struct sim_lane *l, const struct rdv_ef
 	if (w->routes[l->route].policy.dedupe.by != RDV_DEDUPE_OFF && !dedupe_lets_go(w, l, c))
 		return;
 	sim_fate_of(w, l, e->seq)->deliveries++;
-	if (e->dispatch.started) {
+	if (e->dispatch.started)
 		c->wait_ticket = UINT64_MAX; /* of this turn's batch, which comes */
-		sim_fate_of(w, l, e->seq)->started |= !c->request;
-	}
-	if (!e->dispatch.started)
+	else
 		go_out(w, slot);
 }
 
@@ -223,6 +222,8 @@ static void expect_delay(struct sim_world *w, struct sim_lane *l, struct sim_fat
 	f->bounded = true;
 	if (v->has_delay && v->delay_ms >= 0) {
 		f->low = f->high = rdv_retry_named_delay(r, v->delay_ms);
+		if (w->routes[l->route].route_policy.family.then == RDV_FAMILY_HOLD)
+			f->high = rdv_retry_cap(r);
 	} else if (v->kind == RDV_DEFER) {
 		f->low = 0;
 		f->high = rdv_retry_cap(r) + r->base_ms;

@@ -216,7 +216,8 @@ static void handle(struct sim_world *w, const struct sim_event *e)
 		sim_weather(w);
 		break;
 	case SIM_EV_SYNCED:
-		sim_deliver(w, w->syncing);
+		if (w->syncing == e->c)
+			sim_deliver(w, e->c);
 		break;
 	case SIM_EV_ANSWER:
 		if (w->calls[e->a].open && w->calls[e->a].call == e->c)
@@ -348,15 +349,35 @@ static bool unblock(struct sim_world *w)
 		}
 		sim_touch(w, l);
 	}
+	sim_resend_replays(w);
 	sim_execute(w);
 	sim_turn_end(w);
 	return any;
 }
 
+/* Names the first thing that does not go on by itself. */
+static void report_stuck(struct sim_world *w)
+{
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		for (uint64_t seq = w->lanes[i].start; seq < sim_partition_of(w, &w->lanes[i])->count; seq++) {
+			struct rdv_where where = {0};
+			if (sim_fate_of(w, &w->lanes[i], seq)->durable_final)
+				continue;
+			(void)!rdv_lane_where(w->lanes[i].lane, sim_now(w), seq, &where);
+			sim_fail(w, "stuck: nothing is due, and lane %u %llu is %s", i, (unsigned long long)seq,
+				 rdv_state_name(where.state));
+		}
+	for (size_t i = 0; i < w->replay_count; i++)
+		if (w->replays[i].state != SIM_REPLAY_STORED)
+			sim_fail(w, "stuck: nothing is due, and lane %u replay %llu has no outcome", w->replays[i].lane,
+				 (unsigned long long)w->replays[i].number);
+	sim_fail(w, "stuck: nothing is due and not everything is finished");
+}
+
 static void finish(struct sim_world *w)
 {
 	int64_t until = w->t + LONGEST_MS;
-	uint64_t steps = w->step + MOST_STEPS, next = w->step + 64;
+	uint64_t steps = w->step + MOST_STEPS, next = w->step + 64, idle = 0;
 
 	sim_heal(w);
 	sim_execute(w);
@@ -366,10 +387,13 @@ static void finish(struct sim_world *w)
 		bool more = advance(w);
 		if (more)
 			turn(w);
-		if ((!more || w->step >= next) && !unblock(w) && !more && !advance(w))
-			sim_fail(w, "stuck: nothing is due and not everything is finished");
-		if (w->step >= next)
+		if (!more || w->step >= next) {
+			idle = unblock(w) || more ? 0 : idle + 1;
 			next = w->step + 64;
+			turn(w);
+		}
+		if (idle > 3)
+			report_stuck(w);
 		if (w->t > until || w->step > steps)
 			sim_fail(w, "not finished after %.0f s and %llu steps",
 				 (double)(w->t - until + LONGEST_MS) / 1000, (unsigned long long)w->step);
@@ -389,6 +413,7 @@ static void reset(struct sim_world *w, uint64_t seed)
 	w->run = w->published = 0;
 	w->call_count = w->replay_count = w->event_count = w->deed_count = 0;
 	w->syncing = w->trim_ticket = 0;
+	w->next_trim = 0;
 	w->trimming = false;
 	rdv_buffer_clear(&w->deed_bytes);
 	rdv_effects_clear(&w->effects);
@@ -416,9 +441,11 @@ void sim_world_run(struct sim_world *w, uint64_t seed)
 		turn(w);
 	}
 	finish(w);
+	sim_turn_end(w); /* what the last turn released */
 	sim_check_end(w);
 	sim_reopen_clean(w);
 	while (!finished(w) && advance(w))
 		turn(w);
+	sim_turn_end(w);
 	sim_check_end(w);
 }

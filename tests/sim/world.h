@@ -62,9 +62,9 @@ enum sim_nature {
 	SIM_NATURES
 };
 
-struct sim_message {       /* one published message; its offset is its index */
-	uint64_t key_hash; /* 0 = null key */
-	int64_t not_before;
+struct sim_message {               /* one published message; its offset is its index */
+	uint64_t key_hash;         /* 0 = null key */
+	int64_t not_before, delay; /* delay: by the clock of its publisher */
 	struct rdv_hash128 dedupe;
 	uint8_t nature, key;
 };
@@ -84,7 +84,7 @@ struct sim_fate {
 	uint8_t calls;                  /* live calls now; 0 or 1 */
 	bool replaying;                 /* a replay call now */
 	bool damaged;
-	bool started; /* a STARTED is its last record, as far as known */
+	bool started; /* STARTED is its last durable record */
 	bool doomed;  /* a follower of a letter that died with after_dead: follow */
 	bool revoke_asked;
 	uint8_t letters;                               /* generations of stored letters, a bit each */
@@ -102,7 +102,7 @@ struct sim_fate {
 };
 
 struct sim_route {
-	char name[16];
+	char name[20];
 	uint32_t topic, target, number; /* number: on its target */
 	struct rdv_lane_policy policy;
 	struct rdv_route_policy route_policy;
@@ -164,9 +164,7 @@ struct sim_replay {
 	uint8_t generation;
 	enum sim_replay_state state;
 	bool accepted;          /* its REQUEST is durable */
-	uint64_t ticket;        /* it is when this is */
 	enum rdv_state outcome; /* when ended; stored: for good */
-	uint32_t deliveries;
 };
 
 struct sim_deed {              /* a record of this turn, not appended yet */
@@ -209,7 +207,8 @@ struct sim_world {
 	struct sim_deed *deeds; /* owns */
 	size_t deed_count, deed_capacity;
 	struct rdv_buffer deed_bytes;
-	uint64_t trim_ticket;   /* the tail goes when this is durable; 0 = no trim runs */
+	uint64_t trim_ticket; /* the tail goes when this is durable; 0 = no trim runs */
+	int64_t next_trim;
 	bool trimming;          /* in this turn */
 	struct sim_call *calls; /* owns */
 	size_t call_count, call_capacity;
