@@ -92,6 +92,7 @@ void rdv_lane_free(struct rdv_lane *l)
 	rdv_schedule_done(&l->wheel);
 	rdv_order_done(&l->order);
 	rdv_dedupe_done(&l->dedupe);
+	rdv_ages_done(&l->ages);
 	rdv_lane_done_requests(l);
 	rdv_chunks_done(&l->entries);
 	free(l->calls);
@@ -147,6 +148,7 @@ enum redrive_status rdv_lane_published(struct rdv_lane *l, struct rdv_now now, c
 	e->body_offset = m->body.offset;
 	e->body_length = m->body.length;
 	rdv_lane_saw_segment(l, m->body.segment);
+	rdv_ages_add(&l->ages, m->seq, now.wall);
 	if (m->not_before.ms > now.wall.ms)
 		delay = m->not_before.ms - now.wall.ms;
 	e->state = delay ? RDV_STATE_WAITING : RDV_STATE_READY;

@@ -141,6 +141,19 @@ void rdv_lane_dedupe_end(struct rdv_lane *l, uint64_t seq, struct rdv_now now, b
 	wake_doubles(l, waiters, now, out);
 }
 
+void rdv_lane_dedupe_held(struct rdv_lane *l, uint64_t seq, struct rdv_now now, struct rdv_effects *out)
+{
+	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0, waiters;
+	struct rdv_dedupe_item *i;
+
+	if (!item)
+		return;
+	i = rdv_dedupe_at(&l->dedupe, item);
+	waiters = i->waiters;
+	i->waiters = i->last_waiter = 0;
+	wake_doubles(l, waiters, now, out);
+}
+
 void rdv_lane_dedupe_waits(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out)
 {
 	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0;

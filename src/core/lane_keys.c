@@ -222,6 +222,8 @@ void rdv_lane_arrive(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struc
 		if (!e->joined)
 			rdv_lane_join(l, ref);
 		rdv_lane_promote(l, rdv_lane_key_of(l, e), now, out);
+		if (e->state == RDV_STATE_HELD)
+			rdv_lane_dedupe_held(l, e->seq, now, out);
 		return;
 	}
 	if (rdv_lane_over_limit(l, e)) {

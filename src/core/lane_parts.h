@@ -13,6 +13,7 @@
  */
 #ifndef RDV_CORE_LANE_PARTS_H
 #define RDV_CORE_LANE_PARTS_H
+#include "ages.h"
 #include "dedupe.h"
 #include "lane.h"
 #include "order.h"
@@ -98,6 +99,7 @@ struct rdv_lane {
 	struct rdv_schedule wheel;
 	struct rdv_keys order;
 	struct rdv_dedupe dedupe;
+	struct rdv_ages ages;
 	struct rdv_fifo ready[RDV_CLASS_COUNT];
 	uint32_t *calls; /* entries at the handler */
 	uint32_t call_count, call_capacity, call_number;
@@ -237,6 +239,8 @@ void rdv_lane_say_letter(struct rdv_lane *l, uint32_t ref, uint64_t cause, struc
 /* ---- lane_dedupe.c ---- */
 void rdv_lane_dedupe_end(struct rdv_lane *l, uint64_t seq, struct rdv_now now, bool acked, struct rdv_slice answer,
 			 struct rdv_effects *out);
+/* The owner of a key has to stay held: who waits for it asks again, and takes the key over. */
+void rdv_lane_dedupe_held(struct rdv_lane *l, uint64_t seq, struct rdv_now now, struct rdv_effects *out);
 void rdv_lane_dedupe_waits(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out);
 void rdv_lane_dedupe_leave(struct rdv_lane *l, uint32_t ref);
 enum redrive_status rdv_lane_fold_dedupe(struct rdv_lane *l, struct rdv_slice payload,

@@ -83,6 +83,8 @@ enum redrive_status rdv_lane_fold_body(struct rdv_lane *l, uint64_t seq, const s
 		e->due = hint->not_before.ms;
 		set_delay(e, hint->not_before.ms - hint->produced_at.ms);
 	}
+	if (!e->body_segment)
+		rdv_ages_add(&l->ages, seq, hint->produced_at);
 	e->body_segment = place.segment;
 	e->body_offset = place.offset;
 	e->body_length = place.length;
@@ -93,6 +95,8 @@ static void forget(struct rdv_lane *l, uint32_t ref)
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 
+	if (e->body_segment)
+		rdv_ages_remove(&l->ages, e->seq);
 	rdv_lane_forget_key(l, e);
 	rdv_lane_drop_entry(l, ref);
 }

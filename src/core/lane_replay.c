@@ -384,6 +384,8 @@ static enum redrive_status fold_open(struct rdv_lane *l, uint64_t number, const 
 	if (!ref)
 		return add_replay_entry(l, item, request) ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 	/* Its STATE came first: the request was written again by trimming. */
+	if (rdv_lane_entry(l, ref)->body_segment)
+		rdv_ages_remove(&l->ages, request->seq);
 	rdv_lane_entry(l, ref)->replay = 1;
 	rdv_lane_entry(l, ref)->body_offset = item;
 	rdv_lane_entry(l, ref)->body_segment = rdv_lane_entry(l, ref)->body_length = 0;

@@ -213,6 +213,7 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 		rdv_lane_set_state(l, e, outcome);
 	rdv_lane_add_run(&l->done, e->seq, outcome, out);
 	rdv_lane_note_outcome(l, now, 8);
+	rdv_ages_remove(&l->ages, e->seq);
 	rdv_lane_release_record(l, e->body_segment, e->body_length);
 	rdv_lane_release_state(l, e);
 	rdv_lane_forget_key(l, e);
@@ -274,4 +275,17 @@ void rdv_lane_restate(struct rdv_lane *l, struct rdv_now now, uint32_t ref, stru
 	case RDV_TODO_NONE:
 		break;
 	}
+}
+
+void rdv_lane_damaged(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call, struct rdv_effects *out)
+{
+	uint32_t unordered;
+
+	if (!rdv_lane_is_call(l, ref, call))
+		return;
+	unordered = l->policy.order == RDV_ORDER_NONE ? rdv_lane_key_of(l, rdv_lane_entry(l, ref)) : 0;
+	rdv_lane_undo_call(l, ref, now); /* nobody was called */
+	rdv_lane_die(l, ref, now, RDV_REASON_DAMAGED, NULL, out);
+	if (unordered)
+		rdv_lane_promote(l, unordered, now, out);
 }

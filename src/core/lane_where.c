@@ -1,6 +1,7 @@
 /* lane_where.c - questions: where is a message, how is the lane, and do its invariants hold. Changes nothing. Single
  * thread. */
 #include "lane_parts.h"
+#include "target_state.h"
 
 #define SCAN_ENTRIES 65536 /* per question, with order: none */
 
@@ -114,7 +115,9 @@ const struct rdv_account *rdv_lane_account(const struct rdv_lane *l)
 
 uint64_t rdv_lane_held_back(const struct rdv_lane *l)
 {
-	return l->ready[RDV_CLASS_RETRY_DUE].live;
+	const struct rdv_budget *b = l->target ? &l->target->budget : NULL;
+
+	return b && b->on && b->balance < RDV_BUDGET_TOKEN ? l->ready[RDV_CLASS_RETRY_DUE].live : 0;
 }
 
 int64_t rdv_lane_overdue_ms(const struct rdv_lane *l, struct rdv_now now)
@@ -127,7 +130,9 @@ int64_t rdv_lane_overdue_ms(const struct rdv_lane *l, struct rdv_now now)
 
 int64_t rdv_lane_oldest_ms(const struct rdv_lane *l, struct rdv_now now)
 {
-	return 0;
+	int64_t oldest = rdv_ages_oldest(&l->ages);
+
+	return oldest < now.wall.ms ? now.wall.ms - oldest : 0;
 }
 
 size_t rdv_lane_bytes(const struct rdv_lane *l)
@@ -167,7 +172,7 @@ uint32_t rdv_lane_target_route(const struct rdv_lane *l)
 
 struct tally {
 	uint64_t by_state[RDV_STATE_COUNT];
-	uint64_t scheduled, queued, ready[RDV_CLASS_COUNT], live, doubles;
+	uint64_t scheduled, ready[RDV_CLASS_COUNT], live, bodies;
 };
 
 static bool check_entry(const struct rdv_lane *l, uint32_t ref, struct tally *t, const char **what)
@@ -180,6 +185,7 @@ static bool check_entry(const struct rdv_lane *l, uint32_t ref, struct tally *t,
 		return true;
 	}
 	t->live++;
+	t->bodies += !e->replay;
 	HOLDS(rdv_lane_find(l, e->seq) == ref, "an entry is found by its position");
 	HOLDS(e->replay || (e->seq >= l->start && e->seq < l->next), "live positions were given out");
 	if (!e->replay)
@@ -240,6 +246,7 @@ bool rdv_lane_check(const struct rdv_lane *l, const char **what)
 		      t.by_state[RDV_STATE_HELD] == a->held && t.by_state[RDV_STATE_IN_FLIGHT] == a->in_flight,
 	      "the account is what the entries say");
 	HOLDS(a->received == l->next - l->start, "every message given out is in the account once");
+	HOLDS(rdv_ages_live(&l->ages) == t.bodies, "ages count the live messages");
 	HOLDS(t.live == l->by_seq.count, "the map holds the live entries");
 	HOLDS(t.scheduled == l->wheel.count, "the wheel holds what is scheduled");
 	for (unsigned c = 0; c < RDV_CLASS_COUNT; c++)

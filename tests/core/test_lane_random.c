@@ -231,6 +231,18 @@ static void reload(void)
 	rdv_lane_reload(h.w.lane, &p, NULL);
 }
 
+static void damage(void)
+{
+	for (size_t i = 0; i < h.w.call_count; i++)
+		if (h.w.calls[i].open && !below(4)) {
+			h.w.calls[i].open = false;
+			rdv_lane_damaged(h.w.lane, h.w.now, h.w.calls[i].effect.entry,
+					 h.w.calls[i].effect.dispatch.call, &h.w.out);
+			world_end_turn(&h.w);
+			return;
+		}
+}
+
 static void dedupe(void)
 {
 	for (size_t i = 0; i < h.w.call_count; i++) {
@@ -252,10 +264,10 @@ static void dedupe(void)
 static const struct {
 	const char *name;
 	void (*happen)(void);
-} happenings[] = {DO(publish), DO(publish), DO(publish),     DO(answer), DO(answer), DO(answer),
-		  DO(answer),  DO(answer),  DO(answer),      DO(pass),   DO(pass),   DO(revoke),
-		  DO(release), DO(replay),  DO(plans),       DO(refund), DO(stall),  DO(stall),
-		  DO(trim),    DO(reopen),  DO(pause_route), DO(reload), DO(dedupe), DO(dedupe)};
+} happenings[] = {DO(publish), DO(publish), DO(publish), DO(answer), DO(answer), DO(answer),  DO(answer),
+		  DO(answer),  DO(answer),  DO(pass),    DO(pass),   DO(revoke), DO(release), DO(replay),
+		  DO(plans),   DO(refund),  DO(stall),   DO(stall),  DO(trim),   DO(reopen),  DO(pause_route),
+		  DO(reload),  DO(damage),  DO(dedupe),  DO(dedupe)};
 
 /* Everything is let go: all must end. */
 static void let_all_end(uint64_t seed)
