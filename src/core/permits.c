@@ -23,7 +23,7 @@ void rdv_bucket_set(struct rdv_bucket *b, double per_second, int64_t now_ms)
 	}
 	if (!fresh)
 		rdv_bucket_fill(b, now_ms);
-	b->per_ms = llround((per_second < RATE_MAX ? per_second : RATE_MAX) * (RDV_TOKEN / 1000));
+	b->per_ms = llround((per_second < RATE_MAX ? per_second : RATE_MAX) * ((double)RDV_TOKEN / 1000));
 	if (b->per_ms < 1)
 		b->per_ms = 1;
 	b->capacity = b->per_ms * 100 > RDV_TOKEN ? b->per_ms * 100 : RDV_TOKEN;
