@@ -185,6 +185,33 @@ static void what_was_cut_never_comes_back(void **state)
 	}
 }
 
+/* As above, but the page behind the new frames, with the zeros that end them, did not reach the disk. */
+static void what_was_cut_never_comes_back_behind_a_torn_write(void **state)
+{
+	struct fixture *x = *state;
+	const uint32_t page = RDV_SEGMENT_START + 4096;
+	uint8_t before[4096];
+	uint64_t size;
+	int i;
+
+	put(x, 1, 984);
+	commit(x);
+	for (i = 0; i < 12; i++)
+		put(x, 1, 984);
+	commit(x);
+	rdv_faulty_flip(x->files, SEGMENT1, x->at[2].offset + 100, 1);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	memcpy(before, rdv_faulty_bytes(x->files, SEGMENT1, &size) + page, sizeof before);
+	for (i = 0; i < 3; i++)
+		put(x, 1, 984);
+	commit(x);
+	assert_int_equal(x->log->at.offset, page);
+	memcpy(rdv_faulty_bytes(x->files, SEGMENT1, &size) + page, before, sizeof before);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	assert_int_equal(x->frames, 4);
+	assert_int_equal(x->last_seq, x->seq);
+}
+
 static void a_torn_batch_over_three_segments_is_cut_in_all_of_them(void **state)
 {
 	struct fixture *x = *state;
@@ -203,6 +230,30 @@ static void a_torn_batch_over_three_segments_is_cut_in_all_of_them(void **state)
 	commit(x);
 	assert_int_equal(reopen(x), REDRIVE_OK);
 	assert_int_equal(x->frames, 42);
+}
+
+static void a_tail_stays_while_no_frame_lies_behind_it(void **state)
+{
+	struct fixture *x = *state;
+
+	put(x, 1, 59000);
+	commit(x);
+	put(x, 2, 20000); /* does not fit: begins segment 2 */
+	commit(x);
+	rdv_faulty_flip(x->files, SEGMENT2, x->at[3].offset + 50, 1);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	assert_int_equal(x->log->at.segment, 2);
+	rdv_log_drop_tail(x->log, 0);
+	maintain(x);
+	assert_true(rdv_faulty_exists(x->files, SEGMENT1));
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	assert_int_equal(x->frames, 1);
+	put(x, 1, 59000);
+	commit(x);
+	rdv_log_drop_tail(x->log, 0);
+	maintain(x);
+	assert_false(rdv_faulty_exists(x->files, SEGMENT1));
+	assert_int_equal(reopen(x), REDRIVE_OK);
 }
 
 static void every_cut_of_the_file_opens_or_is_refused(void **state)
@@ -440,6 +491,21 @@ static void damaged_or_newer_or_foreign_hints_are_passed_over(void **state)
 	assert_int_equal(x->digest, digest);
 }
 
+static void a_log_that_ends_in_a_hinted_segment_has_lost_its_end(void **state)
+{
+	struct fixture *x = *state;
+	uint64_t size;
+	uint8_t *bytes;
+
+	make_segments(x);
+	maintain(x);
+	assert_int_equal(rdv_faulty_ops.unlink(x->files, "/d/0000000000000007.seg"), 0);
+	assert_int_equal(rdv_faulty_ops.unlink(x->files, "/d/0000000000000008.seg"), 0);
+	bytes = rdv_faulty_bytes(x->files, "/d/0000000000000006.seg", &size);
+	memset(bytes + RDV_SEGMENT_START, 0, size - RDV_SEGMENT_START);
+	refused(x, REDRIVE_CORRUPT, "segment 5", "offset");
+}
+
 static void hints_of_segments_that_are_gone_are_removed(void **state)
 {
 	struct fixture *x = *state;
@@ -462,7 +528,9 @@ int main(void)
 		TEST(log_opens_when_the_last_frame_is_torn),
 		TEST(a_torn_batch_is_cut_to_its_start_valid_frames_included),
 		TEST(what_was_cut_never_comes_back),
+		TEST(what_was_cut_never_comes_back_behind_a_torn_write),
 		TEST(a_torn_batch_over_three_segments_is_cut_in_all_of_them),
+		TEST(a_tail_stays_while_no_frame_lies_behind_it),
 		TEST(every_cut_of_the_file_opens_or_is_refused),
 		TEST(a_flipped_byte_before_the_last_synced_frame_is_corruption),
 		TEST(every_flipped_byte_of_a_synced_frame_is_noticed),
@@ -476,6 +544,7 @@ int main(void)
 		TEST(folding_hints_gives_what_folding_frames_gives),
 		TEST(a_batch_over_hinted_segments_is_folded_whole),
 		TEST(damaged_or_newer_or_foreign_hints_are_passed_over),
+		TEST(a_log_that_ends_in_a_hinted_segment_has_lost_its_end),
 		TEST(hints_of_segments_that_are_gone_are_removed),
 	};
 
