@@ -1,5 +1,6 @@
 /* test_callback.c - the C callback: verdicts now and later, early and late ones, slow functions, many threads. */
 #include "kit.h"
+#include "handlers/callback_later.h"
 
 struct gate { /* holds callbacks until it is opened */
 	pthread_mutex_t mutex;
@@ -353,6 +354,42 @@ static void random_verdicts_from_many_threads_end_each_call_once(void **state)
 	close_world(&w);
 }
 
+static void later_calls_time_out_in_the_order_of_their_deadlines(void **state)
+{
+	enum { COUNT = 300 };
+	static struct rdv_call calls[COUNT];
+	struct rdv_later *l = malloc(sizeof *l);
+	uint64_t seed = 1, gone = 0;
+
+	rdv_later_init(l);
+	for (uint64_t i = 0; i < COUNT; i++) { /* ids in order, deadlines in none: id * 7919 mod 1000 */
+		calls[i].id = i + 1;
+		assert_int_equal(rdv_later_add(l, &calls[i], (int64_t)(calls[i].id * 7919 % 1000)), REDRIVE_OK);
+	}
+	for (int i = 0; i < 50; i++) {
+		struct rdv_call *c;
+
+		seed = seed * 6364136223846793005u + 1;
+		c = rdv_later_take(l, 1 + (seed >> 33) % COUNT);
+		gone += c != NULL;
+	}
+	for (int64_t now = 0; now < 1000; now++) {
+		int64_t next = rdv_later_next_us(l);
+		struct rdv_call *list = rdv_later_expire(l, now);
+
+		assert_true(next == now || !list);
+		for (struct rdv_call *c = list; c; c = c->next, gone++) {
+			assert_int_equal(c->id * 7919 % 1000, now);
+			assert_true(rdv_later_was_expired(l, c->id));
+		}
+	}
+	assert_int_equal(gone, COUNT);
+	assert_true(rdv_later_next_us(l) == RDV_NEVER);
+	assert_false(rdv_later_was_expired(l, 0));
+	rdv_later_done(l);
+	free(l);
+}
+
 static void bad_options_are_refused(void **state)
 {
 	const struct rdv_callback_options table[] = {
@@ -377,6 +414,7 @@ int main(void)
 		cmocka_unit_test(cut_waits_for_a_running_function_and_takes_its_verdict),
 		cmocka_unit_test(a_running_function_that_wants_to_answer_later_is_cut),
 		cmocka_unit_test(random_verdicts_from_many_threads_end_each_call_once),
+		cmocka_unit_test(later_calls_time_out_in_the_order_of_their_deadlines),
 		cmocka_unit_test(bad_options_are_refused),
 	};
 

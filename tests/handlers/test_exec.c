@@ -332,6 +332,35 @@ static void a_process_that_ends_itself_on_term_is_a_timeout_all_the_same(void **
 	close_world(&w);
 }
 
+static void term_reaches_the_whole_group_and_what_ignores_it_is_killed_at_the_end(void **state)
+{
+	static const char script[] =
+		"(trap 'echo term >> out; exit' TERM; echo ready >> out; while :; do sleep 0.01; done) &\n"
+		"(trap '' TERM; echo ready >> out; exec sleep 1000) &\n"
+		"echo $! > stubborn; trap 'while ! grep -q term out; do sleep 0.01; done; exit 0' TERM; wait; wait";
+	struct exec_world w;
+	struct rdv_call *c;
+	char path[128], text[16] = "", *out;
+	size_t size;
+	FILE *f;
+
+	open_script(&w, script, (struct rdv_exec_options){.timeout_ms = 1000, .kill_after_ms = 60000});
+	c = kit_send(w.handler, &w.sink, kit_call(1, NULL));
+	assert_int_equal(c->answer.transport, RDV_TRANSPORT_TIMEOUT);
+	assert_true(c->answer.took_ms < 50000);
+	out = read_out(&w, &size);
+	assert_non_null(strstr(out, "term"));
+	snprintf(path, sizeof path, "%s/stubborn", w.dir);
+	f = fopen(path, "r");
+	assert_non_null(fgets(text, sizeof text, f));
+	fclose(f);
+	for (int64_t until = rdv_mono_now().ms + 20000; !is_gone(pid_in(text)); sched_yield())
+		assert_true(rdv_mono_now().ms < until);
+	free(out);
+	kit_free(c);
+	close_world(&w);
+}
+
 static void a_descendant_that_keeps_the_pipes_open_does_not_hold_up_the_call(void **state)
 {
 	struct exec_world w;
@@ -489,6 +518,7 @@ int main(void)
 		cmocka_unit_test(a_child_has_only_its_three_descriptors_and_no_blocked_signals),
 		cmocka_unit_test(a_process_that_ignores_term_is_killed_with_its_children),
 		cmocka_unit_test(a_process_that_ends_itself_on_term_is_a_timeout_all_the_same),
+		cmocka_unit_test(term_reaches_the_whole_group_and_what_ignores_it_is_killed_at_the_end),
 		cmocka_unit_test(a_descendant_that_keeps_the_pipes_open_does_not_hold_up_the_call),
 		cmocka_unit_test(cut_ends_a_process_that_ignores_term),
 		cmocka_unit_test(a_command_that_cannot_start_says_why),

@@ -455,6 +455,30 @@ static void options_that_cannot_work_are_refused_with_words(void **state)
 	rdv_http_pool_free(pool);
 }
 
+static int inheritable_fds(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		int flags = fcntl(fd, F_GETFD);
+
+		count += flags >= 0 && !(flags & FD_CLOEXEC);
+	}
+	return count;
+}
+
+static void connections_are_close_on_exec(void **state)
+{
+	struct http_world w;
+	int before;
+
+	http_open(&w, server_ok, (struct rdv_http_options){0});
+	before = inheritable_fds();
+	send_message(&w, NULL); /* its connection is kept open */
+	assert_int_equal(inheritable_fds(), before);
+	http_close(&w);
+}
+
 static void handlers_of_one_pool_come_and_go(void **state)
 {
 	struct server *server = server_start(server_ok);
@@ -503,6 +527,7 @@ int main(void)
 		cmocka_unit_test(the_environment_s_proxy_is_not_used),
 		cmocka_unit_test(a_configured_proxy_is_used_whatever_the_environment_says),
 		cmocka_unit_test(options_that_cannot_work_are_refused_with_words),
+		cmocka_unit_test(connections_are_close_on_exec),
 		cmocka_unit_test(handlers_of_one_pool_come_and_go),
 	};
 

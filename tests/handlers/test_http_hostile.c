@@ -225,17 +225,32 @@ static void a_2xx_is_an_ack_once_64_kib_are_read(void **state)
 	http_close(&w);
 }
 
+static bool flood_of_lines(struct server *s, const struct server_request *r, int fd)
+{
+	server_write(fd, s->raw);
+	while (send(fd, "X-Line: of a header\r\n", 21, MSG_NOSIGNAL) > 0)
+		;
+	return false;
+}
+
 static void endless_headers_are_no_answer(void **state)
 {
-	struct http_world w;
-	struct rdv_call *c;
+	bool (*const floods[])(struct server *, const struct server_request *, int) = {flood, flood_of_lines};
+	static const char *const starts[] = {"HTTP/1.1 200 OK\r\nX-Long: ", "HTTP/1.1 200 OK\r\n"};
 
-	http_open(&w, flood, (struct rdv_http_options){0});
-	w.server->raw = "HTTP/1.1 200 OK\r\nX-Long: ";
-	c = http_send(&w, kit_call(1, NULL));
-	assert_int_equal(c->answer.transport, RDV_TRANSPORT_OTHER);
-	kit_free(c);
-	http_close(&w);
+	for (int i = 0; i < 2; i++) {
+		struct http_world w;
+		struct rdv_call *c;
+
+		http_open(&w, floods[i], (struct rdv_http_options){0});
+		w.server->raw = starts[i];
+		c = http_send(&w, kit_call(1, NULL));
+		assert_int_equal(c->answer.transport, RDV_TRANSPORT_OTHER);
+		if (i == 1)
+			assert_true(kit_text_is(c->answer.failure.text, "the answer's headers are over 64 KiB"));
+		kit_free(c);
+		http_close(&w);
+	}
 }
 
 /* The second request on a connection gets its connection closed without an answer, after it was read. */
