@@ -167,6 +167,7 @@ static enum redrive_status commit_all(struct rdv_engine *e, struct rdv_error *er
 
 static enum redrive_status open_everything(struct rdv_engine *e, struct rdv_error *error)
 {
+	struct rdv_log_space space;
 	enum redrive_status status = rdv_engine_recover(e, error);
 
 	if (status == REDRIVE_OK)
@@ -175,6 +176,8 @@ static enum redrive_status open_everything(struct rdv_engine *e, struct rdv_erro
 		return status;
 	e->now = rdv_now();
 	rdv_topics_attach(e->topics, e->log);
+	rdv_log_space(e->log, &space);
+	e->walked = space.head; /* recovery has seen everything */
 	for (struct rdv_route *r = e->routes; r && status == REDRIVE_OK; r = r->next)
 		status = rdv_route_lanes(e, r, error);
 	if (status == REDRIVE_OK)

@@ -45,6 +45,8 @@ struct rdv_engine_options {
 	uint64_t body_max, headers_max, batch_max;
 	int64_t drain_ms;
 	uint32_t segment_size; /* 0 = default; tests */
+	const struct rdv_file_ops *files; /* of the log; NULL = the real ones; tests */
+	void *files_ctx;
 	bool exec_allowed;  /* the program; the library has no exec */
 	bool library;       /* C API: no desk HTTP, statuses instead of exits */
 	/* Said to people, one line, without newline; from any thread. level: 0 error, 1 warning, 2 info, 3 debug. May be NULL. */

@@ -172,7 +172,9 @@ static void read_done(struct rdv_engine *e, struct rdv_job *job)
 	e->reads_open--;
 	if (!take_reads(e, f))
 		return;
-	if (f->damaged)
+	if (e->failed)
+		end_flight(e, f); /* nothing can be recorded */
+	else if (f->damaged)
 		end_damaged(e, f);
 	else if (f->stage == RDV_FLIGHT_HISTORY)
 		verdict(e, f);
@@ -390,8 +392,23 @@ static void read_history_facts(struct rdv_flight *f)
 	free(state);
 }
 
+void rdv_flight_abandon(struct rdv_engine *e)
+{
+	while (e->sync_first) {
+		struct rdv_flight *f = e->sync_first;
+
+		e->sync_first = f->wait_next;
+		end_flight(e, f);
+	}
+	e->sync_end = &e->sync_first;
+}
+
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
 {
+	if (e->failed) {
+		end_flight(e, f);
+		return;
+	}
 	if (f->info->dedupe.by != RDV_DEDUPE_OFF && !f->request && !pass_dedupe(e, f))
 		return;
 	read_history_facts(f);

@@ -313,6 +313,8 @@ static bool wind_down(struct rdv_engine *e)
 		e->drain_until = e->now.mono.ms + e->options.drain_ms;
 		rdv_loop_stop_lanes(e);
 	}
+	if (e->failed)
+		rdv_flight_abandon(e);
 	if (e->open_flights && e->now.mono.ms >= e->drain_until && !e->cut)
 		cut_calls(e);
 	if (e->open_flights || e->reads_open || (e->letters_open && !e->failed && e->now.mono.ms < e->drain_until))

@@ -79,6 +79,8 @@ static struct rdv_log_options log_options(const struct rdv_engine *e)
 {
 	return (struct rdv_log_options){
 		.dir = e->dir,
+		.files = e->options.files,
+		.files_ctx = e->options.files_ctx,
 		.segment_size = e->options.segment_size,
 		.capacity = e->options.journal,
 		.disk_free = e->options.disk_free,

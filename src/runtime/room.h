@@ -278,6 +278,7 @@ void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect);
 /* The body is there: dedupe, then on its way. */
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_synced(struct rdv_engine *e); /* those whose STARTED is durable go out */
+void rdv_flight_abandon(struct rdv_engine *e); /* the log has failed: what waits for it never goes out */
 void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job,
 		   bool urgent);                            /* counts it in reads_open; its done must uncount */
 void rdv_flight_submit(struct rdv_engine *e);               /* jobs to the readers, the routes' lists to the handlers */

@@ -254,7 +254,8 @@ static void look(struct rdv_engine *e, struct rdv_trim *t)
 		return;
 	t->look_ms = e->now.mono.ms + LOOK_MS;
 	rdv_log_space(e->log, &space);
-	if (!space.wants_trim || space.tail == space.head || space.tail <= t->dropped)
+	if (space.tail >= e->walked || space.tail >= space.head || space.tail <= t->dropped ||
+	    (space.tail_live && !space.wants_trim))
 		return;
 	t->look_ms = 0;
 	pthread_mutex_lock(&t->mutex);

@@ -1,4 +1,5 @@
-/* test_engine.c - the engine with real threads: retries, letters, order, ids, delays, pause, restart, leases, one process. */
+/* test_engine.c - the engine with real threads: retries, letters, order, ids, delays, pause, restart, leases, one
+ * process. */
 #include "harness.h"
 #include "desk/desk.h"
 

@@ -1,0 +1,159 @@
+/* test_faults.c - the engine when the disk fails: FAILED, a full disk, power loss, a torn end. */
+#include <errno.h>
+#include "harness.h"
+#include "log/faulty_files.h"
+
+#define T "orders"
+
+static _Atomic int ended_with;
+
+static void on_ended(void *ctx, enum redrive_status why)
+{
+	(void)ctx;
+	atomic_store(&ended_with, (int)why);
+}
+
+static struct rdv_engine_options faulty_options(const char *dir, struct rdv_faulty *f)
+{
+	struct rdv_engine_options o = engine_options(dir);
+
+	o.files = &rdv_faulty_ops;
+	o.files_ctx = f;
+	o.segment_size = 256u << 10;
+	o.ended = on_ended;
+	return o;
+}
+
+static void a_failed_sync_fails_the_engine_and_nothing_acknowledged_is_lost(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(1);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine *e;
+	const char *why;
+
+	(void)state;
+	atomic_store(&ended_with, -1);
+	h->blocked = true;
+	e = start_engine(&eo, &o, 1);
+	assert_int_equal(publish_keyed(e, T, NULL, "kept", NULL), REDRIVE_OK);
+	assert_true(handler_wait(h, &h->inside, 1));
+	assert_true(rdv_engine_ready(e, &why));
+	rdv_faulty_fail(f, RDV_CALL_SYNC, 1, EIO, true);
+	assert_int_equal(publish_keyed(e, T, NULL, "lost", NULL), REDRIVE_FAILED);
+	assert_int_equal(publish_keyed(e, T, NULL, "late", NULL), REDRIVE_FAILED);
+	assert_false(rdv_engine_ready(e, &why));
+	assert_int_equal(atomic_load(&ended_with), -1); /* the open call is awaited */
+	handler_block(h, false);
+	for (int i = 0; i < 3000 && atomic_load(&ended_with) == -1; i++)
+		usleep(10000);
+	assert_int_equal(atomic_load(&ended_with), REDRIVE_FAILED);
+	assert_string_equal(status_of(e, "r").state, "failed");
+	rdv_engine_free(e);
+	rdv_faulty_fail(f, 0, 0, 0, false);
+	rdv_faulty_power_loss(f);
+	e = start_engine(&eo, &o, 1);
+	WAIT_ACCOUNT(e, "r", acked, 1);
+	assert_int_equal(h->seen[1].offset, 0); /* its ack was not recorded, so it came again */
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+/* pitfall: unlimited redelivery fills the log */
+static void a_full_disk_refuses_new_messages_and_still_records_outcomes(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(2);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine *e;
+	enum redrive_status status = REDRIVE_OK;
+	char body[1000];
+	unsigned published = 0;
+
+	(void)state;
+	memset(body, 'x', sizeof body - 1);
+	body[sizeof body - 1] = 0;
+	h->blocked = true;
+	rdv_faulty_space(f, 4u << 20);
+	o.target_policy.concurrency = 4;
+	e = start_engine(&eo, &o, 1);
+	while (published < 10000 && (status = publish_keyed(e, T, NULL, body, NULL)) == REDRIVE_OK)
+		published++;
+	assert_int_equal(status, REDRIVE_FULL);
+	assert_true(published > 100);
+	handler_block(h, false);
+	WAIT_ACCOUNT(e, "r", acked, published);
+	for (int i = 0; i < 1000 && (status = publish_keyed(e, T, NULL, body, NULL)) != REDRIVE_OK; i++)
+		usleep(10000); /* the tail is trimmed in the background */
+	assert_int_equal(status, REDRIVE_OK);
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void *publish_many(void *arg)
+{
+	struct rdv_engine *e = arg;
+	uint64_t good = 0;
+
+	while (publish_keyed(e, T, "k", "x", NULL) == REDRIVE_OK)
+		good++;
+	return (void *)(uintptr_t)good;
+}
+
+/* pitfall: node dies while messages are delayed */
+static void power_loss_under_load_loses_nothing_that_was_acknowledged(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 6; seed++) {
+		char *dir = new_dir();
+		struct handler *h = handler_new();
+		struct rdv_faulty *f = rdv_faulty_new(seed);
+		struct rdv_route_options o[2] = {route_options("r", T, h), route_options("q", T, h)};
+		struct rdv_engine_options eo = faulty_options(dir, f);
+		struct rdv_engine *e;
+		pthread_t thread;
+		void *good;
+		struct rdv_route_status s;
+
+		eo.drain_ms = 0;
+		h->bad = 50;
+		e = start_engine(&eo, o, 2);
+		assert_int_equal(pthread_create(&thread, NULL, publish_many, e), 0);
+		usleep(100000 + 20000 * (useconds_t)seed);
+		rdv_faulty_fail(f, RDV_CALL_SYNC | RDV_CALL_WRITE, 1, EIO, true);
+		pthread_join(thread, &good);
+		rdv_engine_free(e);
+		rdv_faulty_fail(f, 0, 0, 0, false);
+		rdv_faulty_power_loss(f);
+		h->bad = 0;
+		e = start_engine(&eo, o, 2);
+		s = status_of(e, "r");
+		assert_true(s.account.received >= (uintptr_t)good);
+		WAIT_ACCOUNT(e, "r", acked, s.account.received);
+		WAIT_ACCOUNT(e, "q", acked, status_of(e, "q").account.received);
+		assert_int_equal(status_of(e, "q").account.received, s.account.received);
+		rdv_engine_free(e);
+		rdv_faulty_free(f);
+		handler_free(h);
+		remove_dir(dir);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_failed_sync_fails_the_engine_and_nothing_acknowledged_is_lost),
+		cmocka_unit_test(a_full_disk_refuses_new_messages_and_still_records_outcomes),
+		cmocka_unit_test(power_loss_under_load_loses_nothing_that_was_acknowledged),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

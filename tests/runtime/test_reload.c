@@ -1,0 +1,182 @@
+/* test_reload.c - routes that come, change and go while the engine runs; lanes that they leave behind. */
+#include "harness.h"
+
+#define T "orders"
+
+static void what_cannot_change_is_refused_and_nothing_is_half_done(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o[2] = {route_options("a", T, h), route_options("b", "new", h)}, bad[2];
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e = start_engine(&eo, o, 1);
+	struct rdv_error error = {0};
+	struct rdv_route_status *all;
+	size_t count;
+
+	(void)state;
+	memcpy(bad, o, sizeof bad);
+	bad[0].lane.order = RDV_ORDER_KEY;
+	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_non_null(strstr(error.text, "order"));
+	memcpy(bad, o, sizeof bad);
+	bad[0].topic = "elsewhere";
+	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	memcpy(bad, o, sizeof bad);
+	bad[0].handler = RDV_HANDLER_LEASE;
+	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	memcpy(bad, o, sizeof bad);
+	bad[1].name = "a";
+	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_int_equal(rdv_engine_routes(e, NULL, &all, &count), REDRIVE_OK);
+	assert_int_equal(count, 1);
+	free(all);
+	assert_int_equal(publish_keyed(e, "new", NULL, "x", NULL), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_engine_reload(e, o, 2, &error), REDRIVE_OK);
+	assert_int_equal(publish_keyed(e, "new", NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "b", acked, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void a_new_route_starts_at_the_next_offset(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o[2] = {route_options("a", T, h), route_options("b", T, h)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e = start_engine(&eo, o, 1);
+	struct rdv_error error = {0};
+
+	(void)state;
+	assert_int_equal(publish_keyed(e, T, NULL, "before", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "a", acked, 1);
+	assert_int_equal(rdv_engine_reload(e, o, 2, &error), REDRIVE_OK);
+	assert_int_equal(publish_keyed(e, T, NULL, "after", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "a", acked, 2);
+	WAIT_ACCOUNT(e, "b", acked, 1);
+	rdv_engine_free(e);
+	e = start_engine(&eo, o, 2);
+	assert_int_equal(status_of(e, "b").account.received, 1);
+	assert_int_equal(status_of(e, "a").account.received, 2);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void a_changed_policy_counts_for_messages_that_wait(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o = route_options("a", T, h);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e;
+	struct rdv_error error = {0};
+
+	(void)state;
+	o.lane.retry.base_ms = 300;
+	h->bad = 1000;
+	e = start_engine(&eo, &o, 1);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	assert_true(handler_wait(h, &h->calls, 2));
+	o.lane.retry.attempts = 1;
+	assert_int_equal(rdv_engine_reload(e, &o, 1, &error), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "a", dead, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void a_removed_route_leaves_lanes_that_another_adopts(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options old = route_options("old", T, h), new = route_options("new", T, h);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e;
+	struct rdv_error error = {0};
+
+	(void)state;
+	old.lane.retry.base_ms = 3600000;
+	h->bad = 3;
+	e = start_engine(&eo, &old, 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "old", waiting, 3);
+	assert_int_equal(rdv_engine_reload(e, &new, 1, &error), REDRIVE_OK);
+	assert_string_equal(status_of(e, "old").state, "orphan");
+	assert_int_equal(publish_keyed(e, T, NULL, "y", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "new", acked, 1);
+	assert_int_equal(status_of(e, "old").account.received, 3);
+	rdv_engine_free(e);
+	e = start_engine(&eo, &new, 1);
+	assert_string_equal(status_of(e, "old").state, "orphan");
+	assert_int_equal(status_of(e, "old").account.waiting, 3);
+	assert_int_equal(rdv_engine_adopt(e, "nobody", "new", &error), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_engine_adopt(e, "old", "nobody", &error), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_engine_adopt(e, "old", "new", &error), REDRIVE_OK);
+	assert_int_equal(status_of(e, "new").account.waiting, 3);
+	assert_int_equal(publish_keyed(e, T, NULL, "z", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "new", acked, 2);
+	assert_int_equal(status_of(e, "new").account.received, 5);
+	rdv_engine_free(e);
+	e = start_engine(&eo, &new, 1);
+	assert_int_equal(status_of(e, "new").account.waiting, 3);
+	assert_int_equal(status_of(e, "new").account.received, 5);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void discarded_lanes_are_gone_for_good(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options old = route_options("old", T, h), new = route_options("new", T, h);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e;
+	struct rdv_error error = {0};
+	struct rdv_route_status *all;
+	struct rdv_engine_metrics m;
+	size_t count;
+
+	(void)state;
+	old.lane.retry.base_ms = 3600000;
+	h->bad = 3;
+	e = start_engine(&eo, &old, 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "old", waiting, 3);
+	rdv_engine_free(e);
+	e = start_engine(&eo, &new, 1);
+	assert_int_equal(rdv_engine_discard(e, "new", &error), REDRIVE_NOT_FOUND); /* it is no orphan */
+	assert_int_equal(rdv_engine_discard(e, "old", &error), REDRIVE_OK);
+	rdv_engine_metrics(e, &m);
+	assert_int_equal(m.space.live_records, 0);
+	assert_int_equal(rdv_engine_discard(e, "old", &error), REDRIVE_NOT_FOUND);
+	rdv_engine_free(e);
+	e = start_engine(&eo, &new, 1);
+	assert_int_equal(rdv_engine_routes(e, NULL, &all, &count), REDRIVE_OK);
+	assert_int_equal(count, 1);
+	free(all);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "new", acked, 1);
+	assert_int_equal(h->calls, 4);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_cannot_change_is_refused_and_nothing_is_half_done),
+		cmocka_unit_test(a_new_route_starts_at_the_next_offset),
+		cmocka_unit_test(a_changed_policy_counts_for_messages_that_wait),
+		cmocka_unit_test(a_removed_route_leaves_lanes_that_another_adopts),
+		cmocka_unit_test(discarded_lanes_are_gone_for_good),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
