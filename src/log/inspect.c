@@ -93,7 +93,9 @@ enum redrive_status rdv_log_dump(const char *dir, rdv_log_fold each, void *ctx, 
 	if (status == REDRIVE_OK && count == 0)
 		status = rdv_error_set(error, REDRIVE_NOT_FOUND, "there is no log");
 	if (status == REDRIVE_OK)
-		status = rdv_recovery_run(&r, numbers, count, error);
+		status = rdv_recovery_begin(&r, numbers, count, error);
+	if (status == REDRIVE_OK)
+		status = rdv_recovery_run(&r, error);
 	free(numbers);
 	rdv_listing_done(&l);
 	rdv_recovery_done(&r);

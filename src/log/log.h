@@ -86,8 +86,10 @@ uint64_t rdv_log_durable_ticket(const struct rdv_log *log);
 
 /* ---- commit: one thread at a time ---- */
 struct rdv_log_buffer; /* committed bytes in memory, reference-counted */
-/* Called by commit, in its thread, after the sync, in order: the frames of [from, to) of this buffer are durable up to
- * `ticket`. The receiver may keep the buffer with rdv_log_buffer_ref. */
+/* Called by commit, in its thread, after the sync, in order: the frames of this buffer are durable; the last one's
+ * number is `ticket`. The receiver may keep the buffer with rdv_log_buffer_ref, even beyond close: then it costs its
+ * size (that of its frames if they are few, else 1 MiB or what a large batch took), and appenders get another one.
+ * While the call blocks nothing commits: that is how a receiver holds publishers back. */
 typedef void (*rdv_log_durable)(void *ctx, struct rdv_log_buffer *buffer, uint64_t ticket);
 void rdv_log_on_durable(struct rdv_log *log, rdv_log_durable call, void *ctx);
 /* Waits at most wait_ms for something pending, then does one cycle. *did = whether there was something. The first error
@@ -112,7 +114,8 @@ struct rdv_read {
 		status; /* OK; CORRUPT: checksum; NOT_FOUND: the segment is gone or holds another frame there; IO */
 	struct rdv_block *block; /* returns owned: the payload */
 };
-/* Sorts, merges spans of <= 1 MiB with gaps <= 64 KiB, checks checksums. */
+/* Sorts `reads`, merges spans of <= 1 MiB with gaps <= 64 KiB, checks checksums. What is not durable yet is NOT_FOUND.
+ */
 void rdv_log_read_many(struct rdv_log *log, struct rdv_read *reads[], size_t count);
 
 /* ---- liveness and trimming: the owner's thread, except scan and maintain ---- */

@@ -165,7 +165,7 @@ static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log
 	struct rdv_log_segment *entry;
 
 	if (image)
-		status = rdv_recovery_load(&log->store, segment->number, image, error);
+		status = rdv_store_load(&log->store, segment->number, image, error);
 	if (status == REDRIVE_OK)
 		status = rdv_hints_write(&log->store, segment->number, rdv_slice(image, log->store.segment_size),
 					 segment->end, error);

@@ -78,7 +78,7 @@ static enum redrive_status make_safe(struct rdv_log *log, struct rdv_recovery *r
 
 		if (!head && segment->last <= r->synced)
 			break;
-		status = rdv_recovery_load(&log->store, segment->number, r->image, error);
+		status = rdv_store_load(&log->store, segment->number, r->image, error);
 		if (status != REDRIVE_OK)
 			return status;
 		range[0] = first_unsynced(r, segment);
@@ -182,7 +182,6 @@ static enum redrive_status take_over(struct rdv_log *log, const struct rdv_recov
 	log->taken = r->number;
 	atomic_store(&log->durable, r->number);
 	log->ready = r->segments[r->segment_count - 1].number;
-	log->owner_tail = r->segments[0].number;
 	return REDRIVE_OK;
 }
 
@@ -252,7 +251,11 @@ static enum redrive_status recover(struct rdv_log *log, const struct rdv_listing
 	if (status == REDRIVE_OK && !count)
 		status = create(log, error);
 	if (status == REDRIVE_OK)
-		status = rdv_recovery_run(r, count ? numbers : &created, count ? count : 1, error);
+		status = rdv_recovery_begin(r, count ? numbers : &created, count ? count : 1, error);
+	if (status == REDRIVE_OK) {
+		log->owner_tail = r->segments[0].number; /* the fold may count what lives */
+		status = rdv_recovery_run(r, error);
+	}
 	free(numbers);
 	if (status == REDRIVE_OK)
 		status = make_safe(log, r, error);

@@ -41,47 +41,7 @@ void rdv_recovery_done(struct rdv_recovery *r)
 	*r = (struct rdv_recovery){.store = r->store};
 }
 
-enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
-				      struct rdv_error *error)
-{
-	enum redrive_status status;
-	ssize_t got;
-	int fd;
-
-	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
-	if (status != REDRIVE_OK)
-		return status;
-	got = rdv_file_read_all(s->ops, s->ctx, fd, image, s->segment_size, 0);
-	rdv_store_close(s, fd);
-	if (got < 0)
-		return rdv_error_errno(error, (int)-got, "read segment %u", number);
-	memset(image + got, 0, s->segment_size - (size_t)got);
-	return REDRIVE_OK;
-}
-
 /* ---- headers ---- */
-
-enum redrive_status rdv_recovery_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
-					struct rdv_error *error)
-{
-	uint8_t bytes[RDV_SEGMENT_HEADER] = {0};
-	enum redrive_status status;
-	ssize_t got;
-	int fd;
-
-	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
-	if (status != REDRIVE_OK)
-		return status;
-	got = rdv_file_read_all(s->ops, s->ctx, fd, bytes, sizeof bytes, 0);
-	rdv_store_close(s, fd);
-	if (got < 0)
-		return rdv_error_errno(error, (int)-got, "read segment %u", number);
-	status = rdv_segment_header_decode(bytes, h, error);
-	if (status == REDRIVE_OK && h->segment != number)
-		status = rdv_error_set(error, REDRIVE_CORRUPT, "its header at offset 0 is that of segment %u",
-				       h->segment);
-	return status == REDRIVE_OK ? status : rdv_error_prefix(error, status, "segment %u", number);
-}
 
 static bool same_log(const struct rdv_store *s, const struct rdv_segment_header *h)
 {
@@ -144,7 +104,7 @@ static enum redrive_status read_headers(struct rdv_recovery *r, const uint32_t *
 	if (!h || !r->segments)
 		status = REDRIVE_NO_MEMORY;
 	for (i = 0; i < count && status == REDRIVE_OK; i++)
-		status = rdv_recovery_header(r->store, numbers[i], &h[i], error);
+		status = rdv_store_header(r->store, numbers[i], &h[i], error);
 	if (status == REDRIVE_OK) {
 		skip = first_that_counts(h, count);
 		status = check_headers(r, h + skip, count - skip, error);
@@ -241,7 +201,7 @@ static enum redrive_status walk(struct rdv_recovery *r, struct rdv_recovered_seg
 	enum redrive_status status;
 	struct rdv_frame frame;
 
-	status = rdv_recovery_load(r->store, segment->number, r->image, error);
+	status = rdv_store_load(r->store, segment->number, r->image, error);
 	while (status == REDRIVE_OK && rdv_frame_valid(r->store->seed, image_from(r, at.offset), at, &frame) &&
 	       follows(r, frame.number)) {
 		at.offset += RDV_FRAME_HEADER + frame.length;
@@ -364,7 +324,7 @@ static enum redrive_status settle(struct rdv_recovery *r, uint32_t i, struct rdv
 {
 	struct rdv_position bad = {r->segments[i].number, r->segments[i].end};
 	bool unknown = r->any_number, torn;
-	enum redrive_status status = rdv_recovery_load(r->store, bad.segment, r->image, error);
+	enum redrive_status status = rdv_store_load(r->store, bad.segment, r->image, error);
 
 	if (status != REDRIVE_OK)
 		return status;
@@ -373,7 +333,7 @@ static enum redrive_status settle(struct rdv_recovery *r, uint32_t i, struct rdv
 	r->stale = look_behind(r, bad.segment, bad.offset);
 	torn |= r->stale;
 	while (status == REDRIVE_OK && ++i < r->segment_count) {
-		status = rdv_recovery_load(r->store, r->segments[i].number, r->image, error);
+		status = rdv_store_load(r->store, r->segments[i].number, r->image, error);
 		if (status != REDRIVE_OK)
 			return status;
 		r->stale |= look_behind(r, r->segments[i].number, RDV_SEGMENT_START);
@@ -392,18 +352,25 @@ static enum redrive_status settle(struct rdv_recovery *r, uint32_t i, struct rdv
 	return REDRIVE_OK;
 }
 
-enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
-				     struct rdv_error *error)
+enum redrive_status rdv_recovery_begin(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
+				       struct rdv_error *error)
 {
 	enum redrive_status status = read_headers(r, numbers, count, error);
+
+	return status == REDRIVE_NO_MEMORY ? rdv_error_set(error, status, "no memory to read the log") : status;
+}
+
+enum redrive_status rdv_recovery_run(struct rdv_recovery *r, struct rdv_error *error)
+{
+	enum redrive_status status;
 	uint32_t i = 0;
 
-	if (status != REDRIVE_OK)
-		return status == REDRIVE_NO_MEMORY ? rdv_error_set(error, status, "no memory to read the log") : status;
 	if (!goes_on(r, 0))
 		return settle(r, 0, error);
 	for (;;) {
 		status = r->hints ? walk_hints(r, &r->segments[i], error) : walk(r, &r->segments[i], error);
+		if (status == REDRIVE_NO_MEMORY && !r->failed_in_fold)
+			return rdv_error_set(error, status, "no memory to read the log");
 		if (status != REDRIVE_OK)
 			return status;
 		if (!goes_on(r, i + 1))

@@ -44,13 +44,9 @@ struct rdv_recovery {
 
 void rdv_recovery_init(struct rdv_recovery *r, struct rdv_store *store);
 void rdv_recovery_done(struct rdv_recovery *r);
-/* `numbers`: the segments found, sorted, at least one. */
-enum redrive_status rdv_recovery_run(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
-				     struct rdv_error *error) RDV_MUST_CHECK;
-/* One segment's header; CORRUPT also when it is that of another segment. */
-enum redrive_status rdv_recovery_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
-					struct rdv_error *error) RDV_MUST_CHECK;
-/* The segment's bytes, zeros behind the file's end. `image` has segment_size bytes. */
-enum redrive_status rdv_recovery_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
-				      struct rdv_error *error) RDV_MUST_CHECK;
+/* `numbers`: the segments found, sorted, at least one. Reads their headers: identity, and r->segments. */
+enum redrive_status rdv_recovery_begin(struct rdv_recovery *r, const uint32_t *numbers, uint32_t count,
+				       struct rdv_error *error) RDV_MUST_CHECK;
+/* After begin: reads the frames, calls the fold, finds the end. */
+enum redrive_status rdv_recovery_run(struct rdv_recovery *r, struct rdv_error *error) RDV_MUST_CHECK;
 #endif

@@ -175,3 +175,42 @@ enum redrive_status rdv_store_sync_dir(const struct rdv_store *s, struct rdv_err
 
 	return err ? rdv_error_errno(error, -err, "sync the directory '%s'", s->dir) : REDRIVE_OK;
 }
+
+enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
+				     struct rdv_error *error)
+{
+	uint8_t bytes[RDV_SEGMENT_HEADER] = {0};
+	enum redrive_status status;
+	ssize_t got;
+	int fd;
+
+	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
+	if (status != REDRIVE_OK)
+		return status;
+	got = rdv_file_read_all(s->ops, s->ctx, fd, bytes, sizeof bytes, 0);
+	rdv_store_close(s, fd);
+	if (got < 0)
+		return rdv_error_errno(error, (int)-got, "read segment %u", number);
+	status = rdv_segment_header_decode(bytes, h, error);
+	if (status == REDRIVE_OK && h->segment != number)
+		status = rdv_error_set(error, REDRIVE_CORRUPT, "its header at offset 0 is that of segment %u",
+				       h->segment);
+	return status == REDRIVE_OK ? status : rdv_error_prefix(error, status, "segment %u", number);
+}
+
+enum redrive_status rdv_store_load(const struct rdv_store *s, uint32_t number, uint8_t *image, struct rdv_error *error)
+{
+	enum redrive_status status;
+	ssize_t got;
+	int fd;
+
+	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
+	if (status != REDRIVE_OK)
+		return status;
+	got = rdv_file_read_all(s->ops, s->ctx, fd, image, s->segment_size, 0);
+	rdv_store_close(s, fd);
+	if (got < 0)
+		return rdv_error_errno(error, (int)-got, "read segment %u", number);
+	memset(image + got, 0, s->segment_size - (size_t)got);
+	return REDRIVE_OK;
+}

@@ -68,4 +68,10 @@ enum redrive_status rdv_store_rename(const struct rdv_store *s, const char *from
 enum redrive_status rdv_store_remove(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number,
 				     struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_store_sync_dir(const struct rdv_store *s, struct rdv_error *error) RDV_MUST_CHECK;
+/* One segment's header; CORRUPT also when it is that of another segment. */
+enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
+				     struct rdv_error *error) RDV_MUST_CHECK;
+/* The segment's bytes, zeros behind the file's end. `image` has segment_size bytes. */
+enum redrive_status rdv_store_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
+				   struct rdv_error *error) RDV_MUST_CHECK;
 #endif

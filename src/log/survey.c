@@ -92,7 +92,7 @@ static enum redrive_status read_headers(struct rdv_survey *v, struct rdv_error *
 	uint32_t i;
 
 	for (i = 0; i < v->count && status == REDRIVE_OK; i++) {
-		status = rdv_recovery_header(v->store, v->numbers[i], &h[i], error);
+		status = rdv_store_header(v->store, v->numbers[i], &h[i], error);
 		good[i] = status == REDRIVE_OK;
 		if (status == REDRIVE_CORRUPT)
 			status = REDRIVE_OK;
@@ -198,7 +198,7 @@ enum redrive_status rdv_survey_run(struct rdv_survey *v, struct rdv_store *store
 	if (status == REDRIVE_OK)
 		v->end.segment = v->numbers[v->voided];
 	for (i = v->voided; i < v->count && status == REDRIVE_OK; i++) {
-		status = rdv_recovery_load(store, v->numbers[i], v->image, error);
+		status = rdv_store_load(store, v->numbers[i], v->image, error);
 		if (status == REDRIVE_OK)
 			status = survey_segment(v, v->numbers[i]);
 	}
@@ -222,7 +222,7 @@ enum redrive_status rdv_survey_walk(struct rdv_survey *v, rdv_survey_each each, 
 		struct rdv_position at = {v->numbers[i], RDV_SEGMENT_START};
 		struct rdv_frame frame;
 
-		status = rdv_recovery_load(v->store, v->numbers[i], v->image, error);
+		status = rdv_store_load(v->store, v->numbers[i], v->image, error);
 		while (status == REDRIVE_OK && rdv_frame_find(v->store->seed, image, at, last, &frame) &&
 		       frame.number <= v->keep) {
 			last = frame.number;

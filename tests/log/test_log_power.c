@@ -72,13 +72,13 @@ static void run_worlds(uint64_t count, bool short_writes)
 static void every_acknowledged_frame_survives_power_losses(void **state)
 {
 	(void)state;
-	run_worlds(worlds(150), false);
+	run_worlds(worlds(100), false);
 }
 
 static void short_writes_and_reads_change_nothing(void **state)
 {
 	(void)state;
-	run_worlds(worlds(150) / 5, true);
+	run_worlds(worlds(100) / 5, true);
 }
 
 int main(void)
