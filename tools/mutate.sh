@@ -44,22 +44,44 @@ TABLE
 
 echo "copying and building: $work"
 (cd "$here" && tar --exclude=./.git --exclude='./build*' -cf - .) | (mkdir "$work/tree" && cd "$work/tree" && tar -xf -)
+# Only the two lowest rooms and the core's tests: the others cannot notice anything sooner.
+root=$work/tree/meson.build
+sed -i '/^rooms = \[\]/q' "$root"
+cat >>"$root" <<'MESON'
+subdir('src/base')
+subdir('src/core')
+unit = []
+subdir('tests/core')
+foreach u : unit
+  foreach f : u[1]
+    executable(fs.stem(f), f, include_directories: [top, include_directories('tests')], dependencies: deps + [cmocka],
+      link_with: rooms)
+  endforeach
+endforeach
+MESON
 meson setup "$work/build" "$work/tree" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 tests=$(grep -v '^#' "$work/tree/tests/core/meson.build" | grep -o 'test_[a-z0-9_]*\.c' | sed 's/\.c$//' | sort -u)
 
 # Builds the test program $1 and runs it: 0 passed, 1 failed, 2 does not build.
 run_test() {
-	ninja -C "$work/build" "tests/$1" >"$work/log" 2>&1 || return 2
-	(cd "$work/tree" && timeout 60 "$work/build/tests/$1") >"$work/log" 2>&1 || return 1
+	ninja -C "$work/build" "$1" >"$work/log" 2>&1 || return 2
+	(cd "$work/tree" && timeout 60 "$work/build/$1") >"$work/log" 2>&1 || return 1
 }
 
+sound=
 for t in $tests; do
-	run_test "$t" || { echo "mutate: $t fails or does not build before anything was broken:"; tail -20 "$work/log"; exit 1; }
+	if run_test "$t"; then
+		sound="$sound $t"
+	else
+		echo "mutate: $t fails before anything was broken, and is left out"
+	fi
 done
+tests=$sound
 
 # The first test that fails; the expected one is asked first.
 noticed_by() {
 	for t in $1 $tests; do
+		case " $tests " in *" $t "*) ;; *) continue ;; esac
 		result=0
 		run_test "$t" || result=$?
 		[ $result = 2 ] && { echo "DOES NOT BUILD"; return; }
