@@ -277,6 +277,7 @@ static void get_body(struct rdv_engine *e, struct rdv_flight *f)
 	}
 	a = rdv_cache_find(&e->cache, &f->body);
 	if (a && !a->waiting && !f->job.reads[1].length) {
+		f->job.owner = f;
 		a->waiting = f;
 		return;
 	}
@@ -450,6 +451,8 @@ static void submit_jobs(struct rdv_engine *e, struct rdv_job_list *list, bool ur
 {
 	if (!list->first)
 		return;
+	for (struct rdv_job *job = list->first; job; job = job->next)
+		job->ticket = e->last_ticket;
 	rdv_readers_submit(&e->readers, list->first, list->end, urgent);
 	list->first = NULL;
 	list->end = &list->first;

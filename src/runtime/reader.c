@@ -65,6 +65,20 @@ static size_t take_batch(struct rdv_readers *r, struct rdv_job *batch[])
 	return count;
 }
 
+/* A record that was appended a moment ago is found only when it has been written: a retry may be due sooner than that.
+ */
+static void read_again(struct rdv_readers *r, struct rdv_job *job)
+{
+	for (int k = 0; k < 2; k++) {
+		struct rdv_read *read = &job->reads[k];
+
+		if (!read->length || read->status != REDRIVE_NOT_FOUND ||
+		    rdv_log_wait(r->log, job->ticket, RDV_READER_WAIT_MS) != REDRIVE_OK)
+			continue;
+		rdv_log_read_many(r->log, &read, 1);
+	}
+}
+
 static void do_batch(struct rdv_readers *r, struct rdv_job *batch[], size_t count)
 {
 	struct rdv_read *reads[2 * RDV_READER_BATCH];
@@ -77,6 +91,7 @@ static void do_batch(struct rdv_readers *r, struct rdv_job *batch[], size_t coun
 	if (wanted)
 		rdv_log_read_many(r->log, reads, wanted);
 	for (size_t i = 0; i < count; i++) {
+		read_again(r, batch[i]);
 		if (batch[i]->work)
 			batch[i]->work(batch[i]);
 		batch[i]->next = i + 1 < count ? batch[i + 1] : NULL;

@@ -1,8 +1,8 @@
 /* reader.h - the body readers: two threads that read many records at once, and do what may be slow with them.
  *
  * A job has up to two reads and a deed. A reader takes all jobs that wait (at most RDV_READER_BATCH), reads them by one
- * rdv_log_read_many, which sorts and merges, runs each job's `work` (if any), and gives the batch back to the core, which calls `done`.
- * Urgent jobs (somebody waits for them) go before read-ahead. A job is its owner's memory. */
+ * rdv_log_read_many, which sorts and merges, runs each job's `work` (if any), and gives the batch back to the core,
+ * which calls `done`. Urgent jobs (somebody waits for them) go before read-ahead. A job is its owner's memory. */
 #ifndef RDV_RUNTIME_READER_H
 #define RDV_RUNTIME_READER_H
 #include <pthread.h>
@@ -10,10 +10,12 @@
 
 #define RDV_READER_BATCH 1024u
 #define RDV_READER_THREADS 2
+#define RDV_READER_WAIT_MS 5000
 
 struct rdv_job {
 	struct rdv_job *next;
 	struct rdv_read reads[2]; /* length 0 = not asked for */
+	uint64_t ticket; /* appended last when it was submitted: what is not found before that is durable may come */
 	/* In a reader's thread, after the reads; may be NULL. */
 	void (*work)(struct rdv_job *job);
 	/* In the core thread. Owns the reads' blocks from then on. */
@@ -36,7 +38,8 @@ struct rdv_readers {
 
 enum redrive_status rdv_readers_init(struct rdv_readers *r, struct rdv_engine *e) RDV_MUST_CHECK;
 void rdv_readers_done(struct rdv_readers *r);
-enum redrive_status rdv_readers_start(struct rdv_readers *r, struct rdv_log *log, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_readers_start(struct rdv_readers *r, struct rdv_log *log,
+				      struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_readers_stop(struct rdv_readers *r); /* what waits is still done; then the threads end */
 /* Hands over a list. Core thread. */
 void rdv_readers_submit(struct rdv_readers *r, struct rdv_job *list, struct rdv_job **end, bool urgent);
