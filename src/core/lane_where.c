@@ -5,16 +5,17 @@
 
 #define SCAN_ENTRIES 65536 /* per question, with order: none */
 
-static uint64_t first_of_key(const struct rdv_lane *l, uint32_t key)
+/* The first unfinished message of the key; for that one itself, what is at the handler, or the letter that closed the
+ * gate. */
+static uint64_t behind_what(const struct rdv_lane *l, uint32_t key, uint64_t seq)
 {
 	const struct rdv_key *k = rdv_order_key(&l->order, key);
 	uint64_t first = k->first ? rdv_lane_entry(l, k->first)->seq : RDV_NOBODY;
+	uint64_t turn = k->turn ? rdv_lane_entry(l, k->turn)->seq : RDV_NOBODY;
 
-	if (k->turn && rdv_lane_entry(l, k->turn)->seq < first)
-		first = rdv_lane_entry(l, k->turn)->seq;
-	if (first == RDV_NOBODY && k->closed)
-		first = k->letter_seq;
-	return first;
+	if (k->closed)
+		return k->letter_seq;
+	return turn < first || first == seq ? turn : first;
 }
 
 static enum rdv_state shown_as(const struct rdv_entry *e)
@@ -45,9 +46,7 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 		out->due.ms = rdv_ms_add(now.wall.ms, rdv_lane_due(e) - now.mono.ms);
 	if (e->state == RDV_STATE_HELD) {
 		key = rdv_lane_key_of(l, e);
-		out->behind = key ? first_of_key(l, key) : RDV_NOBODY;
-		if (out->behind == seq && rdv_order_key(&l->order, key)->closed)
-			out->behind = rdv_order_key(&l->order, key)->letter_seq;
+		out->behind = key ? behind_what(l, key, seq) : RDV_NOBODY;
 	}
 	return REDRIVE_OK;
 }

@@ -325,13 +325,14 @@ static void run_history(uint64_t seed)
 	world_done(&h.w);
 }
 
-static uint64_t first_seed = 1, seeds = 60;
+static uint64_t first_seed = 1, seeds = 20;
 
 static void random_histories_keep_every_promise(void **state)
 {
 	(void)state;
 	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
-		print_message("seed %llu\n", (unsigned long long)seed);
+		if (seeds == 1 || verbose)
+			print_message("seed %llu\n", (unsigned long long)seed);
 		run_history(seed);
 	}
 }
