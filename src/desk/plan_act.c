@@ -74,6 +74,7 @@ enum redrive_status rdv_plan_act(struct rdv_desk *d, const char *id, enum rdv_pl
 				 double rate, const char *who, struct rdv_plan *out, struct rdv_error *error)
 {
 	struct act a = {verb, digest, rate, who};
+	struct rdv_plan row; /* not *out: id, digest and who may point into it */
 	struct rdv_desk_control *c = &d->control;
 	char detail[64] = "";
 	if ((unsigned)verb >= sizeof verbs / sizeof verbs[0])
@@ -83,19 +84,21 @@ enum redrive_status rdv_plan_act(struct rdv_desk *d, const char *id, enum rdv_pl
 	rdv_desk_control_lock(c);
 	enum redrive_status status = rdv_desk_control_begin(c);
 	if (status == REDRIVE_OK)
-		status = rdv_desk_plan_read(c, id, 0, out);
+		status = rdv_desk_plan_read(c, id, 0, &row);
 	if (status == REDRIVE_NOT_FOUND)
 		rdv_error_set(error, status, "there is no plan '%.60s'", id);
 	if (status == REDRIVE_OK)
-		status = apply(out, &a, error);
+		status = apply(&row, &a, error);
 	if (status == REDRIVE_OK)
-		status = rdv_desk_plan_update(c, out);
-	struct rdv_desk_audit_entry entry = {who, verbs[verb].audit, out->id, detail};
+		status = rdv_desk_plan_update(c, &row);
+	struct rdv_desk_audit_entry entry = {who, verbs[verb].audit, row.id, detail};
 	if (status == REDRIVE_OK)
 		status = rdv_desk_control_audit(c, &entry);
 	status = rdv_desk_control_end(c, status);
 	if (status == REDRIVE_OK) /* what counts may have moved with the state */
-		status = rdv_desk_plan_read(c, id, 0, out);
+		status = rdv_desk_plan_read(c, NULL, row.number, &row);
+	if (status == REDRIVE_OK)
+		*out = row;
 	rdv_desk_control_unlock(c);
 	if (status != REDRIVE_OK && error && !error->text[0])
 		rdv_error_set(error, status, "the plan cannot be changed now: %s", rdv_status_info(status)->text);

@@ -161,7 +161,6 @@ enum redrive_status rdv_desk_plan_read(struct rdv_desk_control *c, const char *i
 	static const char by_id[] = COLUMNS "id = ?1", by_number[] = COLUMNS "number = ?1";
 	uint64_t tally[RDV_DESK_OUTCOME_COUNT];
 	sqlite3_stmt *s = rdv_desk_control_sql(c, id ? by_id : by_number);
-	memset(out, 0, sizeof *out);
 	if (!s)
 		return REDRIVE_IO;
 	if (id)
@@ -169,6 +168,7 @@ enum redrive_status rdv_desk_plan_read(struct rdv_desk_control *c, const char *i
 	else
 		sqlite3_bind_int64(s, 1, (int64_t)number);
 	int rc = sqlite3_step(s);
+	memset(out, 0, sizeof *out); /* only now: `id` may be the caller's out->id */
 	if (rc == SQLITE_ROW)
 		read_row(s, out);
 	rdv_desk_sql_reset(s);

@@ -72,7 +72,7 @@ enum redrive_status rdv_desk_book(struct rdv_desk_control *c, const struct rdv_d
 {
 	static const char sql[] = "UPDATE frozen SET outcome = ?3, attempts = ?4, skipped = ?5, at = ?6"
 				  " WHERE letter = ?1 AND plan = ?2";
-	enum rdv_desk_outcome now;
+	enum rdv_desk_outcome now = RDV_DESK_PENDING;
 	enum redrive_status status = outcome_now(c, b, &now);
 	if (status != REDRIVE_OK)
 		return status;

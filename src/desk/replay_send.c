@@ -194,7 +194,12 @@ static enum redrive_status skip(struct rdv_desk *d, struct rdv_desk_run_plan *p,
 	memcpy(b.letter, q->letter, 16);
 	if (!q->again)
 		p->tokens += 1; /* nothing went out */
-	return rdv_desk_book_one(d, &b);
+	enum redrive_status status = rdv_desk_book_one(d, &b);
+	if (status == REDRIVE_OK) {
+		p->tally[RDV_DESK_SENT]--;
+		p->tally[RDV_DESK_SKIPPED]++;
+	}
+	return status;
 }
 
 /* Is a letter that was claimed by an earlier run still without an outcome? */

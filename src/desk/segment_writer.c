@@ -10,11 +10,26 @@
 #include "segment.h"
 #include "segment_bytes.h"
 
+/* 0 or -errno. */
+static int write_all(struct rdv_desk_segment *s, const void *data, size_t size, uint64_t at)
+{
+	size_t done = 0;
+	while (done < size) {
+		struct iovec iov = {(uint8_t *)(uintptr_t)data + done, size - done};
+		ssize_t n = s->files->pwritev(s->files_ctx, s->fd, &iov, 1, at + done);
+		if (n == -EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? (int)n : -ENOSPC;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
 enum redrive_status rdv_desk_segment_create(struct rdv_desk_segment *s, char *path,
 					    const struct rdv_desk_segment_head *head, struct rdv_error *error)
 {
 	uint8_t bytes[RDV_DESK_SEGMENT_HEADER];
-	struct iovec iov = {bytes, sizeof bytes};
 	s->path = path;
 	s->head = *head;
 	s->end = RDV_DESK_SEGMENT_HEADER;
@@ -22,8 +37,7 @@ enum redrive_status rdv_desk_segment_create(struct rdv_desk_segment *s, char *pa
 	s->fd = s->files->open(s->files_ctx, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (s->fd < 0)
 		return rdv_error_errno(error, -s->fd, "create letters '%s'", path);
-	ssize_t n = s->files->pwritev(s->files_ctx, s->fd, &iov, 1, 0);
-	int failed = n < 0 ? (int)n : n != sizeof bytes ? -ENOSPC : 0;
+	int failed = write_all(s, bytes, sizeof bytes, 0);
 	if (!failed)
 		failed = s->files->fdatasync(s->files_ctx, s->fd);
 	char *slash = strrchr(path, '/');
@@ -109,21 +123,6 @@ enum redrive_status rdv_desk_segment_add(struct rdv_desk_segment_writer *w, cons
 	return REDRIVE_OK;
 }
 
-static int write_out(struct rdv_desk_segment_writer *w, struct rdv_desk_segment *s)
-{
-	size_t done = 0;
-	while (done < w->out.size) {
-		struct iovec iov = {w->out.data + done, w->out.size - done};
-		ssize_t n = s->files->pwritev(s->files_ctx, s->fd, &iov, 1, s->end + done);
-		if (n == -EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? (int)n : -ENOSPC;
-		done += (size_t)n;
-	}
-	return 0;
-}
-
 static void forget(struct rdv_desk_segment_writer *w)
 {
 	rdv_buffer_clear(&w->raw);
@@ -141,7 +140,7 @@ static enum redrive_status commit(struct rdv_desk_segment_writer *w, struct rdv_
 				  struct rdv_error *error)
 {
 	enum redrive_status status = REDRIVE_OK;
-	int failed = write_out(w, s);
+	int failed = write_all(s, w->out.data, w->out.size, s->end);
 	if (failed) {
 		status = rdv_error_errno(error, -failed, "write letters '%s'", s->path);
 		if (s->files->truncate(s->files_ctx, s->fd, s->end))

@@ -25,6 +25,7 @@ struct fake {
 	struct rdv_desk *desk; /* NULL while there is none */
 	struct fake_request *requests;
 	size_t count, capacity, open;
+	uint32_t *table;            /* number of the request by letter; 0 = none */
 	size_t cursor;              /* of the handler thread */
 	uint64_t sends, deliveries; /* requests taken; outcomes after a delivery */
 	uint8_t *sent_of;           /* by offset: how often this message was given to a handler */
@@ -41,12 +42,20 @@ struct fake {
 	struct rdv_desk_runtime runtime;
 };
 
-static inline struct fake_request *fake_find(struct fake *k, const uint8_t letter[16])
+#define FAKE_TABLE (1u << 19)
+
+/* The letter's slot: its last request, or where that would go. */
+static inline uint32_t *fake_slot(struct fake *k, const uint8_t letter[16])
 {
-	for (size_t i = 0; i < k->count; i++)
-		if (k->requests[i].used && memcmp(k->requests[i].letter, letter, 16) == 0)
-			return &k->requests[i];
-	return NULL;
+	uint32_t i = rdv_get_u32(letter) % FAKE_TABLE;
+	while (k->table[i] && memcmp(k->requests[k->table[i] - 1].letter, letter, 16) != 0)
+		i = (i + 1) % FAKE_TABLE;
+	return &k->table[i];
+}
+static inline bool fake_has(struct fake *k, const uint8_t letter[16])
+{
+	uint32_t number = *fake_slot(k, letter);
+	return number && k->requests[number - 1].used;
 }
 
 static inline enum redrive_status fake_replay(void *ctx, const struct rdv_replay_send *send)
@@ -54,7 +63,7 @@ static inline enum redrive_status fake_replay(void *ctx, const struct rdv_replay
 	struct fake *k = ctx;
 	pthread_mutex_lock(&k->mutex);
 	enum redrive_status status = k->gone ? REDRIVE_NOT_FOUND : k->full ? REDRIVE_FULL : REDRIVE_OK;
-	if (status == REDRIVE_OK && k->open < 1024 && fake_find(k, send->letter))
+	if (status == REDRIVE_OK && fake_has(k, send->letter))
 		status = REDRIVE_CONFLICT;
 	if (status == REDRIVE_OK) {
 		if (k->count == k->capacity) {
@@ -68,6 +77,7 @@ static inline enum redrive_status fake_replay(void *ctx, const struct rdv_replay
 					   .offset = send->offset,
 					   .open = true,
 					   .used = true};
+		*fake_slot(k, send->letter) = (uint32_t)k->count;
 		memcpy(q->letter, send->letter, 16);
 		snprintf(q->route, sizeof q->route, "%s", send->route);
 		snprintf(q->topic, sizeof q->topic, "%s", send->topic);
@@ -173,6 +183,7 @@ static inline void fake_init(struct fake *k)
 	pthread_mutex_init(&k->mutex, NULL);
 	pthread_cond_init(&k->changed, NULL);
 	rdv_random_seed(&k->random, 7);
+	k->table = calloc(FAKE_TABLE, sizeof *k->table);
 	k->runtime = (struct rdv_desk_runtime){k, fake_replay, fake_pause, fake_cancel, fake_stored, fake_health};
 }
 static inline void fake_start(struct fake *k)
@@ -196,6 +207,7 @@ static inline void fake_done(struct fake *k)
 {
 	fake_stop(k);
 	free(k->requests);
+	free(k->table);
 	pthread_mutex_destroy(&k->mutex);
 	pthread_cond_destroy(&k->changed);
 }
