@@ -138,16 +138,14 @@ enum redrive_status rdv_log_begin(struct rdv_log *log, enum rdv_log_use use, siz
 static struct rdv_log_span *span_for(struct rdv_log *log, size_t size)
 {
 	struct rdv_log_buffer *b = log->open;
-	struct rdv_log_span *span = b->span_count ? &b->spans[b->span_count - 1] : NULL;
 
 	if (log->store.segment_size - log->at.offset < size)
 		rdv_log_segment_seal(log);
-	if (span && span->segment == log->at.segment)
-		return span;
+	if (b->span_count && b->spans[b->span_count - 1].segment == log->at.segment)
+		return &b->spans[b->span_count - 1];
 	assert(b->span_count < b->span_max);
-	span = &b->spans[b->span_count++];
-	*span = (struct rdv_log_span){log->at.segment, log->at.offset, b->used, 0};
-	return span;
+	b->spans[b->span_count] = (struct rdv_log_span){log->at.segment, log->at.offset, b->used, 0};
+	return &b->spans[b->span_count++];
 }
 
 uint8_t *rdv_log_put(struct rdv_log *log, struct rdv_frame *frame)
