@@ -96,6 +96,7 @@ void rdv_lane_free(struct rdv_lane *l)
 	rdv_lane_done_requests(l);
 	rdv_chunks_done(&l->entries);
 	free(l->calls);
+	rdv_finished_done(&l->finished);
 	free(l->done.items);
 	free(l->started.items);
 	free(l->turns.items);
@@ -207,8 +208,10 @@ void rdv_lane_flush(struct rdv_lane *l, struct rdv_effects *out)
 {
 	if (l->started.count)
 		flush_runs(l, &l->started, RDV_RECORD_STARTED, out);
-	if (l->done.count)
+	if (l->done.count) {
+		rdv_finished_add(&l->finished, l->done.items, l->done.count);
 		flush_runs(l, &l->done, RDV_RECORD_DONE, out);
+	}
 	if (l->counters_changed)
 		rdv_lane_write_counters(l, out);
 	if (l->released_used || l->released_spill.count)

@@ -15,6 +15,7 @@
 #define RDV_CORE_LANE_PARTS_H
 #include "ages.h"
 #include "dedupe.h"
+#include "finished.h"
 #include "lane.h"
 #include "order.h"
 #include "schedule.h"
@@ -108,6 +109,7 @@ struct rdv_lane {
 	bool counters_changed;
 	uint64_t unwritten_dead, unwritten_revoked; /* counted, but their STATE waits for its history */
 	struct rdv_run_list done, started;
+	struct rdv_finished finished;
 	struct rdv_released released[RDV_RELEASED_SLOTS];
 	uint64_t released_used; /* bit per slot */
 	uint32_t tick_budget;

@@ -106,6 +106,7 @@ static void fold_done_run(struct rdv_lane *l, const struct rdv_run *run)
 	uint64_t end = run->count > UINT64_MAX - run->first ? UINT64_MAX : run->first + run->count;
 	uint32_t ref;
 
+	rdv_finished_add(&l->finished, run, 1);
 	if (run->count > l->entries.count) { /* fewer live messages than positions */
 		for (ref = 1; ref <= l->entries.used; ref++) {
 			const struct rdv_entry *e = rdv_lane_entry(l, ref);

@@ -27,6 +27,14 @@ static enum rdv_state shown_as(const struct rdv_entry *e)
 	return (enum rdv_state)e->state;
 }
 
+static enum rdv_state how_it_ended(const struct rdv_lane *l, uint64_t seq)
+{
+	for (size_t i = 0; i < l->done.count; i++) /* not written yet */
+		if (seq >= l->done.items[i].first && seq - l->done.items[i].first < l->done.items[i].count)
+			return l->done.items[i].outcome;
+	return rdv_finished_find(&l->finished, seq);
+}
+
 enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now, uint64_t seq, struct rdv_where *out)
 {
 	uint32_t ref = rdv_lane_find(l, seq), key;
@@ -35,8 +43,10 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 	*out = (struct rdv_where){.state = RDV_STATE_DONE, .behind = RDV_NOBODY};
 	if (seq >= l->next || seq < l->start)
 		return REDRIVE_NOT_FOUND;
-	if (!ref)
+	if (!ref) {
+		out->state = how_it_ended(l, seq);
 		return REDRIVE_OK;
+	}
 	e = rdv_lane_entry(l, ref);
 	out->state = shown_as(e);
 	out->attempt = e->charged + 1;
