@@ -38,13 +38,14 @@ static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
 		rdv_lane_join(l, ref); /* it keeps its place in its own key's order */
 }
 
-/* The owner is at the handler, or goes there by itself. One that is held may be held behind the very message that asks.
- */
+/* The owner is at the handler, or goes there by itself. One that is held may be held behind the very message that asks;
+ * one that is found dying when the lane opens is nobody's owner any more. */
 static bool owner_goes_on(const struct rdv_lane *l, const struct rdv_dedupe_item *i)
 {
 	uint32_t owner = rdv_lane_find(l, i->owner_seq);
+	const struct rdv_entry *e = owner ? rdv_lane_entry(l, owner) : NULL;
 
-	return owner && rdv_lane_entry(l, owner)->state != RDV_STATE_HELD;
+	return e && e->state != RDV_STATE_HELD && e->state != RDV_STATE_DYING;
 }
 
 /* The key goes over to another message, with those who wait for it. */

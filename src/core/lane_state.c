@@ -227,6 +227,8 @@ void rdv_lane_lettered(struct rdv_lane *l, struct rdv_now now, uint64_t seq, uin
 
 	if (!e || e->state != RDV_STATE_DYING || e->todo != RDV_TODO_NONE || e->replay != (request != 0))
 		return; /* told twice */
+	if (request && rdv_lane_request_of(l, ref)->number != request)
+		return; /* told twice, and its letter is replayed already */
 	rdv_lane_finish(l, ref, now, e->member == RDV_REASON_REVOKED ? RDV_STATE_REVOKED : RDV_STATE_DEAD, out);
 }
 

@@ -38,7 +38,8 @@ void sim_letter(struct sim_world *w, struct sim_lane *l, const struct rdv_effect
 		payload = at ? sim_log_payload(&w->log, at) : rdv_slice(NULL, 0);
 	}
 	if (rdv_state_decode(payload, &state) != REDRIVE_OK)
-		sim_fail(w, "lane %u: the letter of %llu has no state", l->index, (unsigned long long)e->seq);
+		sim_fail(w, "lane %u: the letter of %llu has no state at %u:%u, tail %u", l->index,
+			 (unsigned long long)e->seq, e->letter.state.segment, e->letter.state.offset, w->log.tail);
 	sim_at(w, sim_chance(w, 0.05) ? 5000 : sim_between(w, 1, 40),
 	       (struct sim_event){.kind = SIM_EV_LETTERED,
 				  .a = l->index,

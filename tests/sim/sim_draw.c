@@ -115,7 +115,7 @@ void sim_draw(struct sim_world *w)
 	o->trims = sim_chance(w, 0.7);
 	o->handovers = sim_chance(w, 0.4);
 	o->delays = sim_chance(w, 0.4);
-	o->damage = sim_chance(w, 0.0);
+	o->damage = sim_chance(w, 0.1);
 	o->storms = sim_chance(w, 0.3);
 	o->sync_ms = sim_chance(w, 0.2) ? 200 : 1 + (int64_t)sim_below(w, 12);
 	o->stall_ms = sim_between(w, 10, 5000);

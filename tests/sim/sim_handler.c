@@ -294,6 +294,25 @@ static void check_charges(struct sim_world *w, struct sim_lane *l, const struct 
 			 (unsigned long long)(after->outage - before->outage));
 }
 
+static bool is_patient(struct sim_world *w, const struct sim_target *t)
+{
+	return sim_now(w).mono.ms - t->last_ok < t->policy.breaker.patience_ms;
+}
+
+/* Patience begins when the target goes down, and again with each ok of a call that began after that. */
+static void note_patience(struct sim_world *w, struct sim_target *t, enum rdv_breaker_state before,
+			  const struct rdv_verdict *v, int64_t began)
+{
+	struct rdv_target_status after;
+
+	rdv_target_status(t->target, sim_now(w), &after);
+	if (before != RDV_DOWN && after.state == RDV_DOWN)
+		t->down_at = sim_now(w).mono.ms;
+	if ((before == RDV_UP && after.state == RDV_DOWN) ||
+	    (v->evidence == RDV_KIND_OK && (before == RDV_HALF || began + w->mono_base > t->down_at)))
+		t->last_ok = sim_now(w).mono.ms;
+}
+
 static void give_verdict(struct sim_world *w, struct sim_call *c, const struct rdv_verdict *v)
 {
 	struct sim_lane *l = &w->lanes[c->lane];
@@ -307,8 +326,6 @@ static void give_verdict(struct sim_world *w, struct sim_call *c, const struct r
 	if (v->kind != RDV_ACK && v->kind != RDV_DROP)
 		history = history_of(w, l, c->seq, &copy);
 	rdv_target_status(t->target, sim_now(w), &status);
-	if (v->evidence == RDV_KIND_OK)
-		t->last_ok = sim_now(w).mono.ms;
 	note_verdict(w, l, c, v);
 	count_call(w, c, -1);
 	w->verdicts++;
@@ -318,9 +335,8 @@ static void give_verdict(struct sim_world *w, struct sim_call *c, const struct r
 	    REDRIVE_OK)
 		sim_fail(w, "lane %u: the verdict on %llu was refused", l->index, (unsigned long long)c->seq);
 	rdv_buffer_done(&copy);
-	check_charges(w, l, &before,
-		      status.state == RDV_DOWN && sim_now(w).mono.ms - t->last_ok < t->policy.breaker.patience_ms, v,
-		      c->request != 0);
+	check_charges(w, l, &before, status.state == RDV_DOWN && is_patient(w, t), v, c->request != 0);
+	note_patience(w, t, status.state, v, c->began);
 	if (v->target_hold_ms > 0) {
 		int64_t until = sim_now(w).mono.ms + (v->target_hold_ms < 300000 ? v->target_hold_ms : 300000);
 		t->hold_until = until > t->hold_until ? until : t->hold_until;

@@ -143,7 +143,7 @@ struct sim_target {
 	int64_t hold_until; /* mono: Retry-After */
 	uint8_t weather;
 	uint32_t calls, probes;
-	int64_t last_ok; /* mono */
+	int64_t last_ok, down_at; /* mono */
 };
 
 struct sim_call {
@@ -240,6 +240,7 @@ struct sim_lane *sim_lane_by_stream(struct sim_world *w, uint32_t stream);
 struct sim_key *sim_key_of(struct sim_lane *l, uint64_t hash); /* NULL for a null key */
 struct sim_target *sim_target_of(struct sim_world *w, const struct sim_lane *l);
 void sim_touch(struct sim_world *w, struct sim_lane *l);
+void sim_answer_histories(struct sim_world *w); /* all that were asked for, now: a drain waits for its reads */
 void sim_trace(struct sim_world *w, const char *fmt, ...) RDV_PRINTF(2, 3);
 _Noreturn void sim_fail(struct sim_world *w, const char *fmt, ...) RDV_PRINTF(2, 3);
 
