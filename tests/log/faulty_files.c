@@ -3,56 +3,13 @@
  * Inodes hold two images, one seen and one on disk, and a flag per sector where they may differ. Names live in a small
  * array, seen; the names on disk are a second one, and the changes between them a list, in order. Test code: memory
  * shortage aborts. */
-#include "faulty_files.h"
+#include "faulty_internal.h"
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/random.h"
-
-enum { SECTOR = 512, FDS = 64, NAMES = 256, CHANGES = 256, PATH = 256 };
-enum { CLEAN, DIRTY, LIED };
-
-struct inode {
-	int refs;
-	uint8_t *seen, *disk, *state; /* state: per sector */
-	uint64_t size, disk_size, capacity;
-};
-
-struct name {
-	char path[PATH];
-	struct inode *inode; /* NULL: a directory */
-};
-
-struct names {
-	struct name items[NAMES];
-	int count;
-};
-
-struct change { /* to == "": removed; from == "": created */
-	char from[PATH], to[PATH];
-	struct inode *inode; /* a created one */
-};
-
-struct rdv_faulty {
-	pthread_mutex_t mutex;
-	struct rdv_random random;
-	struct names seen, disk;
-	struct change changes[CHANGES];
-	int change_count;
-	struct inode *fds[FDS];
-	uint64_t space;
-	bool short_writes;
-	unsigned calls;
-	uint64_t nth, count, fired;
-	int err;
-	bool from_then_on;
-};
 
 static struct inode *ref(struct inode *i)
 {
@@ -61,7 +18,7 @@ static struct inode *ref(struct inode *i)
 	return i;
 }
 
-static void unref(struct inode *i)
+void rdv_inode_unref(struct inode *i)
 {
 	if (!i || --i->refs > 0)
 		return;
@@ -71,7 +28,7 @@ static void unref(struct inode *i)
 	free(i);
 }
 
-static struct name *find(struct names *names, const char *path)
+struct name *rdv_names_find(struct names *names, const char *path)
 {
 	int i;
 
@@ -81,9 +38,9 @@ static struct name *find(struct names *names, const char *path)
 	return NULL;
 }
 
-static void set_name(struct names *names, const char *path, struct inode *inode)
+void rdv_names_set(struct names *names, const char *path, struct inode *inode)
 {
-	struct name *n = find(names, path);
+	struct name *n = rdv_names_find(names, path);
 
 	if (!n) {
 		assert(names->count < NAMES && strlen(path) < PATH);
@@ -92,31 +49,31 @@ static void set_name(struct names *names, const char *path, struct inode *inode)
 		n->inode = NULL;
 	}
 	ref(inode);
-	unref(n->inode);
+	rdv_inode_unref(n->inode);
 	n->inode = inode;
 }
 
 static void drop_name(struct names *names, const char *path)
 {
-	struct name *n = find(names, path);
+	struct name *n = rdv_names_find(names, path);
 
 	if (!n)
 		return;
-	unref(n->inode);
+	rdv_inode_unref(n->inode);
 	*n = names->items[--names->count];
 }
 
 static void apply(struct names *names, const struct change *c)
 {
-	struct name *n = find(names, c->from);
+	struct name *n = rdv_names_find(names, c->from);
 	struct inode *inode = c->from[0] ? (n ? n->inode : NULL) : c->inode;
 
 	ref(inode);
 	if (c->to[0] && inode)
-		set_name(names, c->to, inode);
+		rdv_names_set(names, c->to, inode);
 	if (c->from[0])
 		drop_name(names, c->from);
-	unref(inode);
+	rdv_inode_unref(inode);
 }
 
 static void change(struct rdv_faulty *f, const char *from, const char *to, struct inode *inode)
@@ -130,14 +87,14 @@ static void change(struct rdv_faulty *f, const char *from, const char *to, struc
 	apply(&f->seen, c);
 }
 
-static void settle_names(struct rdv_faulty *f, int upto)
+void rdv_names_settle(struct rdv_faulty *f, int upto)
 {
 	int i;
 
 	for (i = 0; i < f->change_count; i++) {
 		if (i < upto)
 			apply(&f->disk, &f->changes[i]);
-		unref(f->changes[i].inode);
+		rdv_inode_unref(f->changes[i].inode);
 	}
 	f->change_count = 0;
 }
@@ -173,6 +130,14 @@ static int grow(struct rdv_faulty *f, struct inode *inode, uint64_t size)
 	return 0;
 }
 
+static void shrink(struct inode *inode, uint64_t size)
+{
+	if (!inode || size >= inode->size)
+		return;
+	memset(inode->seen + size, 0, inode->size - size); /* what grows again is zero */
+	inode->size = size;
+}
+
 /* Locks. 0, or the error that this call shall give. */
 static int enter(struct rdv_faulty *f, unsigned call)
 {
@@ -203,7 +168,7 @@ static int op_open(void *ctx, const char *path, int flags, mode_t mode)
 {
 	struct rdv_faulty *f = ctx;
 	int err = enter(f, RDV_CALL_OPEN), fd;
-	struct name *n = find(&f->seen, path);
+	struct name *n = rdv_names_find(&f->seen, path);
 	struct inode *inode = n ? n->inode : NULL;
 
 	(void)mode;
@@ -216,7 +181,7 @@ static int op_open(void *ctx, const char *path, int flags, mode_t mode)
 		assert(inode);
 		change(f, "", path, inode);
 	} else if (flags & O_TRUNC) {
-		inode->size = 0;
+		shrink(inode, 0);
 	}
 	for (fd = 0; fd < FDS && f->fds[fd]; fd++)
 		;
@@ -231,7 +196,7 @@ static int op_close(void *ctx, int fd)
 
 	pthread_mutex_lock(&f->mutex);
 	if (inode_of(f, fd)) {
-		unref(f->fds[fd]);
+		rdv_inode_unref(f->fds[fd]);
 		f->fds[fd] = NULL;
 	}
 	return leave(f, 0);
@@ -324,32 +289,28 @@ static int op_fsync_dir(void *ctx, const char *path)
 
 	(void)path;
 	if (!err)
-		settle_names(f, f->change_count);
+		rdv_names_settle(f, f->change_count);
 	return leave(f, err);
+}
+
+static int resize(struct rdv_faulty *f, int fd, uint64_t size, int err)
+{
+	struct inode *inode = inode_of(f, fd);
+
+	return leave(f, err ? err : inode ? grow(f, inode, size) : -EBADF);
 }
 
 static int op_fallocate(void *ctx, int fd, uint64_t offset, uint64_t size)
 {
-	struct rdv_faulty *f = ctx;
-	int err = enter(f, RDV_CALL_ALLOCATE);
-	struct inode *inode = inode_of(f, fd);
-
-	if (err || !inode)
-		return leave(f, err ? err : -EBADF);
-	return leave(f, grow(f, inode, offset + size));
+	return resize(ctx, fd, offset + size, enter(ctx, RDV_CALL_ALLOCATE));
 }
 
 static int op_truncate(void *ctx, int fd, uint64_t size)
 {
-	struct rdv_faulty *f = ctx;
-	int err = enter(f, RDV_CALL_OTHER);
-	struct inode *inode = inode_of(f, fd);
+	int err = enter(ctx, RDV_CALL_OTHER);
 
-	if (err || !inode)
-		return leave(f, err ? err : -EBADF);
-	if (size < inode->size)
-		inode->size = size;
-	return leave(f, grow(f, inode, size));
+	shrink(inode_of(ctx, fd), size);
+	return resize(ctx, fd, size, err);
 }
 
 static int op_rename(void *ctx, const char *from, const char *to)
@@ -357,7 +318,7 @@ static int op_rename(void *ctx, const char *from, const char *to)
 	struct rdv_faulty *f = ctx;
 	int err = enter(f, RDV_CALL_RENAME);
 
-	if (!err && !find(&f->seen, from))
+	if (!err && !rdv_names_find(&f->seen, from))
 		err = -ENOENT;
 	if (!err)
 		change(f, from, to, NULL);
@@ -369,7 +330,7 @@ static int op_unlink(void *ctx, const char *path)
 	struct rdv_faulty *f = ctx;
 	int err = enter(f, RDV_CALL_UNLINK);
 
-	if (!err && !find(&f->seen, path))
+	if (!err && !rdv_names_find(&f->seen, path))
 		err = -ENOENT;
 	if (!err)
 		change(f, path, "", NULL);
@@ -421,11 +382,11 @@ static int op_mkdir(void *ctx, const char *path, mode_t mode)
 	int err = enter(f, RDV_CALL_OTHER);
 
 	(void)mode;
-	if (!err && find(&f->seen, path))
+	if (!err && rdv_names_find(&f->seen, path))
 		err = -EEXIST;
 	if (!err) {
-		set_name(&f->seen, path, NULL);
-		set_name(&f->disk, path, NULL);
+		rdv_names_set(&f->seen, path, NULL);
+		rdv_names_set(&f->disk, path, NULL);
 	}
 	return leave(f, err);
 }
@@ -433,203 +394,3 @@ static int op_mkdir(void *ctx, const char *path, mode_t mode)
 const struct rdv_file_ops rdv_faulty_ops = {op_open,      op_close,      op_pread,    op_pwritev, op_fdatasync,
 					    op_fsync_dir, op_fallocate,  op_truncate, op_rename,  op_unlink,
 					    op_size,      op_free_space, op_list,     op_mkdir};
-
-/* ---- life and death ---- */
-
-struct rdv_faulty *rdv_faulty_new(uint64_t seed)
-{
-	struct rdv_faulty *f = calloc(1, sizeof *f);
-
-	assert(f);
-	pthread_mutex_init(&f->mutex, NULL);
-	rdv_random_seed(&f->random, seed);
-	f->space = (uint64_t)1 << 40;
-	return f;
-}
-
-static void forget_fds(struct rdv_faulty *f)
-{
-	int i;
-
-	for (i = 0; i < FDS; i++) {
-		unref(f->fds[i]);
-		f->fds[i] = NULL;
-	}
-}
-
-static void forget_names(struct names *names)
-{
-	while (names->count)
-		unref(names->items[--names->count].inode);
-}
-
-void rdv_faulty_free(struct rdv_faulty *f)
-{
-	if (!f)
-		return;
-	settle_names(f, 0);
-	forget_fds(f);
-	forget_names(&f->seen);
-	forget_names(&f->disk);
-	pthread_mutex_destroy(&f->mutex);
-	free(f);
-}
-
-void rdv_faulty_fail(struct rdv_faulty *f, unsigned calls, uint64_t nth, int err, bool from_then_on)
-{
-	pthread_mutex_lock(&f->mutex);
-	f->calls = calls;
-	f->nth = nth;
-	f->err = err;
-	f->from_then_on = from_then_on;
-	f->count = f->fired = 0;
-	pthread_mutex_unlock(&f->mutex);
-}
-
-uint64_t rdv_faulty_fired(const struct rdv_faulty *f)
-{
-	return f->fired;
-}
-
-uint64_t rdv_faulty_count(const struct rdv_faulty *f)
-{
-	return f->count;
-}
-
-void rdv_faulty_short_writes(struct rdv_faulty *f, bool on)
-{
-	f->short_writes = on;
-}
-
-void rdv_faulty_space(struct rdv_faulty *f, uint64_t bytes)
-{
-	pthread_mutex_lock(&f->mutex);
-	f->space = bytes;
-	pthread_mutex_unlock(&f->mutex);
-}
-
-/* One of: nothing, everything, each sector, each page, a first part, a last part survives. */
-static void lose(struct rdv_faulty *f, struct inode *inode)
-{
-	uint64_t sectors = inode->capacity / SECTOR, i, dirty = 0, at = 0, edge;
-	uint64_t pattern = rdv_random_below(&f->random, 6);
-	bool keep = false;
-
-	for (i = 0; i < sectors; i++)
-		dirty += inode->state[i] != CLEAN;
-	edge = rdv_random_below(&f->random, dirty + 1);
-	for (i = 0; i < sectors; i++) {
-		if (inode->state[i] == CLEAN)
-			continue;
-		if (pattern == 2 || (pattern == 3 && (i % 8 == 0 || at == 0)))
-			keep = rdv_random_below(&f->random, 2);
-		else if (pattern != 3)
-			keep = pattern == 1 || (pattern == 4 && at < edge) || (pattern == 5 && at >= edge);
-		at++;
-		if (keep)
-			memcpy(inode->disk + i * SECTOR, inode->seen + i * SECTOR, SECTOR);
-	}
-	if (inode->disk_size != inode->size && rdv_random_below(&f->random, 2))
-		inode->disk_size = inode->size;
-}
-
-static void show_disk(struct inode *inode)
-{
-	inode->size = inode->disk_size;
-	memset(inode->disk + inode->size, 0, inode->capacity - inode->size);
-	memcpy(inode->seen, inode->disk, inode->capacity);
-	memset(inode->state, CLEAN, inode->capacity / SECTOR);
-}
-
-void rdv_faulty_power_loss(struct rdv_faulty *f)
-{
-	int i;
-
-	pthread_mutex_lock(&f->mutex);
-	forget_fds(f);
-	settle_names(f, (int)rdv_random_below(&f->random, (uint64_t)f->change_count + 1));
-	for (i = 0; i < f->disk.count; i++)
-		if (f->disk.items[i].inode && f->disk.items[i].inode->capacity)
-			lose(f, f->disk.items[i].inode);
-	forget_names(&f->seen);
-	for (i = 0; i < f->disk.count; i++) {
-		if (f->disk.items[i].inode && f->disk.items[i].inode->capacity)
-			show_disk(f->disk.items[i].inode);
-		set_name(&f->seen, f->disk.items[i].path, f->disk.items[i].inode);
-	}
-	pthread_mutex_unlock(&f->mutex);
-}
-
-void rdv_faulty_process_death(struct rdv_faulty *f)
-{
-	pthread_mutex_lock(&f->mutex);
-	forget_fds(f);
-	pthread_mutex_unlock(&f->mutex);
-}
-
-bool rdv_faulty_exists(struct rdv_faulty *f, const char *path)
-{
-	bool there;
-
-	pthread_mutex_lock(&f->mutex);
-	there = find(&f->seen, path) != NULL;
-	pthread_mutex_unlock(&f->mutex);
-	return there;
-}
-
-uint64_t rdv_faulty_digest(struct rdv_faulty *f)
-{
-	uint64_t sum = 0;
-	int i;
-
-	pthread_mutex_lock(&f->mutex);
-	for (i = 0; i < f->seen.count; i++) {
-		const struct name *n = &f->seen.items[i];
-		uint64_t part = rdv_xxh3(rdv_slice_text(n->path));
-
-		if (n->inode)
-			part ^= rdv_xxh3(rdv_slice(n->inode->seen, n->inode->size)) * 3;
-		sum += part; /* in any order */
-	}
-	pthread_mutex_unlock(&f->mutex);
-	return sum;
-}
-
-bool rdv_faulty_flip(struct rdv_faulty *f, const char *path, uint64_t offset, uint8_t mask)
-{
-	struct name *n = find(&f->seen, path);
-
-	if (!n || !n->inode || offset >= n->inode->size)
-		return false;
-	n->inode->seen[offset] ^= mask;
-	n->inode->disk[offset] = n->inode->seen[offset];
-	return true;
-}
-
-uint8_t *rdv_faulty_bytes(struct rdv_faulty *f, const char *path, uint64_t *size)
-{
-	struct name *n = find(&f->seen, path);
-
-	if (!n || !n->inode)
-		return NULL;
-	*size = n->inode->size;
-	return n->inode->seen;
-}
-
-void rdv_faulty_settle(struct rdv_faulty *f)
-{
-	int i;
-
-	pthread_mutex_lock(&f->mutex);
-	settle_names(f, f->change_count);
-	for (i = 0; i < f->seen.count; i++) {
-		struct inode *inode = f->seen.items[i].inode;
-
-		if (!inode || !inode->capacity)
-			continue;
-		memcpy(inode->disk, inode->seen, inode->capacity);
-		memset(inode->state, CLEAN, inode->capacity / SECTOR);
-		inode->disk_size = inode->size;
-	}
-	pthread_mutex_unlock(&f->mutex);
-}
