@@ -134,7 +134,7 @@ void rdv_buffer_clear(struct rdv_buffer *b)
 	b->failed = false;
 }
 
-uint8_t *rdv_buffer_reserve(struct rdv_buffer *b, size_t more)
+uint8_t *rdv_buffer_grow(struct rdv_buffer *b, size_t more)
 {
 	size_t limit = b->limit ? b->limit : DEFAULT_LIMIT;
 	size_t capacity;
@@ -164,21 +164,6 @@ failed:
 	return NULL;
 }
 
-void rdv_buffer_append(struct rdv_buffer *b, const void *data, size_t size)
-{
-	uint8_t *to = rdv_buffer_reserve(b, size);
-
-	if (!to || !size)
-		return;
-	memcpy(to, data, size);
-	b->size += size;
-}
-
-void rdv_buffer_slice(struct rdv_buffer *b, struct rdv_slice s)
-{
-	rdv_buffer_append(b, s.data, s.size);
-}
-
 void rdv_buffer_text(struct rdv_buffer *b, const char *text)
 {
 	rdv_buffer_slice(b, rdv_slice_text(text));
@@ -204,27 +189,7 @@ void rdv_buffer_printf(struct rdv_buffer *b, const char *fmt, ...)
 	va_end(again);
 }
 
-void rdv_buffer_u8(struct rdv_buffer *b, uint8_t v)
-{
-	rdv_buffer_append(b, &v, sizeof v);
-}
-
-void rdv_buffer_u16(struct rdv_buffer *b, uint16_t v)
-{
-	rdv_buffer_append(b, &v, sizeof v);
-}
-
-void rdv_buffer_u32(struct rdv_buffer *b, uint32_t v)
-{
-	rdv_buffer_append(b, &v, sizeof v);
-}
-
-void rdv_buffer_u64(struct rdv_buffer *b, uint64_t v)
-{
-	rdv_buffer_append(b, &v, sizeof v);
-}
-
-void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v)
+void rdv_buffer_varint_long(struct rdv_buffer *b, uint64_t v)
 {
 	uint8_t bytes[10];
 	size_t n = 0;
@@ -233,12 +198,6 @@ void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v)
 		bytes[n++] = (uint8_t)(v | 0x80);
 	bytes[n++] = (uint8_t)v;
 	rdv_buffer_append(b, bytes, n);
-}
-
-void rdv_buffer_prefixed(struct rdv_buffer *b, struct rdv_slice s)
-{
-	rdv_buffer_varint(b, s.size);
-	rdv_buffer_slice(b, s);
 }
 
 const char *rdv_buffer_string(struct rdv_buffer *b)

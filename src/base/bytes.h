@@ -51,17 +51,58 @@ void rdv_buffer_init(struct rdv_buffer *b, size_t limit);
 void rdv_buffer_done(struct rdv_buffer *b);  /* accepts NULL; the buffer is as after init with the same limit */
 void rdv_buffer_clear(struct rdv_buffer *b); /* size 0, failed false, memory kept */
 /* Room for `more` bytes beyond size; NULL (and failed) if that does not fit. Does not change size. */
-uint8_t *rdv_buffer_reserve(struct rdv_buffer *b, size_t more);
-void rdv_buffer_append(struct rdv_buffer *b, const void *data, size_t size);
-void rdv_buffer_slice(struct rdv_buffer *b, struct rdv_slice s);
+uint8_t *rdv_buffer_grow(struct rdv_buffer *b, size_t more); /* reserve, where there is no room yet */
+static inline uint8_t *rdv_buffer_reserve(struct rdv_buffer *b, size_t more)
+{
+	if (!b->failed && more < b->capacity - b->size) /* strictly: a NUL fits behind */
+		return b->data + b->size;
+	return rdv_buffer_grow(b, more);
+}
+static inline void rdv_buffer_append(struct rdv_buffer *b, const void *data, size_t size)
+{
+	uint8_t *to = rdv_buffer_reserve(b, size);
+
+	if (!to || !size)
+		return;
+	memcpy(to, data, size);
+	b->size += size;
+}
+static inline void rdv_buffer_slice(struct rdv_buffer *b, struct rdv_slice s)
+{
+	rdv_buffer_append(b, s.data, s.size);
+}
 void rdv_buffer_text(struct rdv_buffer *b, const char *text);
 void rdv_buffer_printf(struct rdv_buffer *b, const char *fmt, ...) RDV_PRINTF(2, 3);
-void rdv_buffer_u8(struct rdv_buffer *b, uint8_t v);
-void rdv_buffer_u16(struct rdv_buffer *b, uint16_t v); /* little-endian, as all of them */
-void rdv_buffer_u32(struct rdv_buffer *b, uint32_t v);
-void rdv_buffer_u64(struct rdv_buffer *b, uint64_t v);
-void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v);           /* LEB128, at most 10 bytes */
-void rdv_buffer_prefixed(struct rdv_buffer *b, struct rdv_slice s); /* varint length, then the bytes */
+/* Integers are little-endian, all of them. */
+static inline void rdv_buffer_u8(struct rdv_buffer *b, uint8_t v)
+{
+	rdv_buffer_append(b, &v, sizeof v);
+}
+static inline void rdv_buffer_u16(struct rdv_buffer *b, uint16_t v)
+{
+	rdv_buffer_append(b, &v, sizeof v);
+}
+static inline void rdv_buffer_u32(struct rdv_buffer *b, uint32_t v)
+{
+	rdv_buffer_append(b, &v, sizeof v);
+}
+static inline void rdv_buffer_u64(struct rdv_buffer *b, uint64_t v)
+{
+	rdv_buffer_append(b, &v, sizeof v);
+}
+void rdv_buffer_varint_long(struct rdv_buffer *b, uint64_t v);         /* of two bytes and more */
+static inline void rdv_buffer_varint(struct rdv_buffer *b, uint64_t v) /* LEB128, at most 10 bytes */
+{
+	if (v < 0x80)
+		rdv_buffer_u8(b, (uint8_t)v);
+	else
+		rdv_buffer_varint_long(b, v);
+}
+static inline void rdv_buffer_prefixed(struct rdv_buffer *b, struct rdv_slice s) /* varint length, then the bytes */
+{
+	rdv_buffer_varint(b, s.size);
+	rdv_buffer_slice(b, s);
+}
 /* Always NUL-terminated text of the content (NUL not counted in size); "" when empty or failed. */
 const char *rdv_buffer_string(struct rdv_buffer *b);
 static inline struct rdv_slice rdv_buffer_as_slice(const struct rdv_buffer *b)

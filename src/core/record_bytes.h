@@ -58,7 +58,7 @@ static inline uint32_t record_u32(struct rdv_reader *r)
 /* Prefixed, cut to `max` bytes without splitting a character. */
 static inline void record_put_text(struct rdv_buffer *out, struct rdv_slice s, size_t max)
 {
-	rdv_buffer_prefixed(out, rdv_slice_cut_utf8(s, max));
+	rdv_buffer_prefixed(out, s.size <= max ? s : rdv_slice_cut_utf8(s, max));
 }
 
 /* The failure and the history are the same bytes in a STATE and in an envelope (record_state.c). Encoding cuts to the

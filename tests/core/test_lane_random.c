@@ -101,8 +101,8 @@ static void the_fold_is_the_live_state(void)
 			assert_int_equal(rdv_lane_fold(folded, r->type, r->seq, rdv_block_slice(r->payload), r->place),
 					 REDRIVE_OK);
 	}
-	rdv_dedupe_expire(&folded->dedupe, h.w.now.wall);
-	rdv_dedupe_expire(&h.w.lane->dedupe, h.w.now.wall);
+	rdv_dedupe_expire(folded->dedupe, h.w.now.wall);
+	rdv_dedupe_expire(h.w.lane->dedupe, h.w.now.wall);
 	compare_entries(live, folded);
 	compare_keys(live, folded);
 	compare_accounts(live, &folded->account);
@@ -331,8 +331,7 @@ static void random_histories_keep_every_promise(void **state)
 {
 	(void)state;
 	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++) {
-		if (seeds == 1 || verbose)
-			print_message("seed %llu\n", (unsigned long long)seed);
+		print_message("seed %llu\n", (unsigned long long)seed);
 		run_history(seed);
 	}
 }

@@ -473,7 +473,7 @@ static void counters_come_back_without_what_lives(void **state)
 	rdv_buffer_init(&b, 0);
 	rdv_counters_encode(&in, &b);
 	assert_int_equal(rdv_counters_decode(rdv_buffer_as_slice(&b), &out), REDRIVE_OK);
-	in.ready = in.waiting = in.held = in.in_flight = in.calls = 0;
+	in.ready = in.waiting = in.held = in.in_flight = in.calls = in.first_calls = 0;
 	assert_memory_equal(&in, &out, sizeof in);
 	assert_true(rdv_counters_throughput(rdv_buffer_as_slice(&b)) == 0);
 	rdv_counters_append_throughput(1234.5, &b);
