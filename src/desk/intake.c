@@ -41,7 +41,7 @@ static void letter_free(struct rdv_desk_letter *l)
 
 void rdv_desk_intake_done(struct rdv_desk_intake *in)
 {
-	if (!in || !in->tail)
+	if (!in || !in->store)
 		return;
 	rdv_desk_intake_stop(in);
 	while (in->head) {

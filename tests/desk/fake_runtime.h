@@ -25,13 +25,13 @@ struct fake {
 	struct rdv_desk *desk; /* NULL while there is none */
 	struct fake_request *requests;
 	size_t count, capacity, open;
-	uint32_t *table;            /* number of the request by letter; 0 = none */
-	size_t cursor;              /* of the handler thread */
-	uint64_t sends, deliveries; /* requests taken; outcomes after a delivery */
-	uint8_t *sent_of;           /* by offset: how often this message was given to a handler */
+	uint32_t *table;                    /* number of the request by letter; 0 = none */
+	size_t cursor;                      /* of the handler thread */
+	_Atomic uint64_t sends, deliveries; /* requests taken; outcomes after a delivery */
+	uint8_t *sent_of;                   /* by offset: how often this message was given to a handler */
 	size_t offsets;
 	bool automatic, stopping, paused, gone, full;
-	unsigned pauses, resumes, cancels;
+	_Atomic unsigned pauses, resumes, cancels;
 	struct rdv_random random;
 	enum rdv_state always; /* the outcome; READY = random */
 	pthread_t thread;

@@ -1,5 +1,8 @@
 /* test_replay.c - running plans: rate, pause, cancel, crashes, skips; the result adds up at every moment. */
 #include "fake_runtime.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include "desk/replay_plan.h"
 
 static const struct fixture_letter small = {.body_size = 40, .key = "k"};
@@ -415,6 +418,88 @@ static void plan_goes_on_by_itself_after_any_crash_and_adds_up(void **state)
 	}
 }
 
+/* The same with kill -9: desk and lanes' threads die in the middle of any step; what the lanes had made durable lies in
+ * shared memory. */
+struct shared {
+	struct fake k;
+	struct fake_request requests[4096];
+	uint32_t table[FAKE_TABLE];
+	uint8_t sent_of[1000];
+	char plan[64];
+};
+
+/* After a death the lanes' memory is as it was; its locks are new. */
+static void revive(struct shared *s, uint64_t seed)
+{
+	struct fake *k = &s->k;
+	pthread_mutex_init(&k->mutex, NULL);
+	pthread_cond_init(&k->changed, NULL);
+	rdv_random_seed(&k->random, seed);
+	k->desk = NULL;
+	k->cursor = k->open = 0;
+	k->automatic = k->stopping = k->paused = false;
+	memset(s->table, 0, sizeof s->table);
+	for (uint32_t i = 0; i < k->count; i++) {
+		k->open += k->requests[i].open;
+		*fake_slot(k, k->requests[i].letter) = i + 1;
+	}
+	k->runtime.ctx = k;
+}
+
+static void killed_process_s_plan_goes_on_and_adds_up(void **state)
+{
+	enum { LETTERS = 1000 };
+	struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct fixture f;
+	struct rdv_plan p;
+	struct rdv_random random;
+	assert_true(s != MAP_FAILED);
+	rdv_random_seed(&random, 11);
+	fixture_init(&f);
+	fake_init(&s->k);
+	free(s->k.table);
+	s->k.table = s->table;
+	s->k.requests = s->requests;
+	s->k.capacity = 4096;
+	s->k.sent_of = s->sent_of;
+	s->k.offsets = LETTERS;
+	fake_open(&s->k, &f);
+	fixture_fill(&f, &small, 0, LETTERS);
+	fake_plan(&f, "", 3000, &p);
+	fake_act(&f, &p, RDV_PLAN_APPROVE);
+	fake_close(&s->k, &f);
+	for (int round = 0; round < 12; round++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			revive(s, (uint64_t)round);
+			fake_open(&s->k, &f);
+			if (round == 0)
+				fake_act(&f, &p, RDV_PLAN_START);
+			fake_start(&s->k);
+			for (;;)
+				pause();
+		}
+		usleep((useconds_t)(20000 + rdv_random_below(&random, 40000)));
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	revive(s, 99);
+	fake_open(&s->k, &f);
+	assert_int_equal(rdv_plan_get(f.desk, p.id, &p), REDRIVE_OK);
+	if (p.state == RDV_PLAN_APPROVED) /* killed before it was started */
+		fake_act(&f, &p, RDV_PLAN_START);
+	fake_start(&s->k);
+	fake_wait(&f, &p, RDV_PLAN_FINISHED, 30000);
+	assert_int_equal(p.acked + p.dead_again, LETTERS);
+	count_letters(&f, &p);
+	for (int i = 0; i < LETTERS; i++)
+		assert_int_equal(s->sent_of[i], 1);
+	fake_stop(&s->k);
+	fake_attach(&s->k, NULL);
+	fixture_done(&f);
+	munmap(s, sizeof *s);
+}
+
 static void paused_and_cancelled_plans_are_told_again_after_a_restart(void **state)
 {
 	struct fixture f;
@@ -477,6 +562,7 @@ int main(void)
 		cmocka_unit_test(lane_without_room_is_asked_again),
 		cmocka_unit_test(letters_of_a_key_go_out_by_position),
 		cmocka_unit_test(plan_goes_on_by_itself_after_any_crash_and_adds_up),
+		cmocka_unit_test(killed_process_s_plan_goes_on_and_adds_up),
 		cmocka_unit_test(paused_and_cancelled_plans_are_told_again_after_a_restart),
 		cmocka_unit_test(result_of_100000_letters_adds_up),
 	};
