@@ -2,7 +2,7 @@
  * The bytes of a JSON "body" member are taken as they stand in the line, never re-encoded. */
 #ifndef RDV_API_NDJSON_H
 #define RDV_API_NDJSON_H
-#include "../brokers/embedded/topic.h"
+#include "../runtime/engine.h"
 
 struct rdv_batch {
 	struct rdv_message *messages; /* owns; slices borrow from the input or from `memory` */

@@ -1,10 +1,12 @@
-/* dedupe.h - the idempotency window of a lane: which keys are at work or done, bounded by time and by entries.
+/* dedupe.h - the idempotency window of a route: which keys are at work or done, bounded by time and by entries.
  *
  *   free ──claim──▶ PROCESSING(owner) ──done──▶ DONE(until) ──ttl or eviction──▶ free
  *                        └──────free (the owner died)──────▶ free
  *
  * A claim of a key that another message is processing makes the asker wait; the waiters of a key are a list through the
- * entries' `next` (they are HELD and in no queue). DONE keys lie in a list by age: the oldest goes when its time is
+ * entries' `next` (they are HELD and in no queue). A window is shared by the lanes of a route, since messages with one
+ * dedupe key may lie in several partitions; an owner is (partition, position) in one number, and who waits for an owner
+ * of another lane asks again after a while instead. DONE keys lie in a list by age: the oldest goes when its time is
  * over, or early when there are more than the limit; early evictions are counted. A key that is being processed is
  * never evicted. Pure; memory is the only thing that can fail (then the asker goes on without protection); single
  * thread. */
@@ -24,6 +26,7 @@ struct rdv_dedupe_item {
 	struct rdv_wall until;
 	uint32_t owner_link; /* chain of the map by owner */
 	unsigned state : 2;  /* enum rdv_dedupe_state */
+	unsigned held : 1;   /* its owner is HELD: it may wait for the very message that asks */
 };
 
 struct rdv_dedupe {

@@ -25,6 +25,7 @@ struct rdv_dispatcher {
 	uint32_t touched_count;
 	uint32_t with_class[RDV_CLASS_COUNT], with_storm;
 	int64_t next_wake; /* of any slot; may be too early */
+	uint32_t storms;   /* changes of storm holds that the slots know of */
 };
 
 struct rdv_dispatcher *rdv_dispatcher_new(struct rdv_target *target)
@@ -127,6 +128,19 @@ static void visit(struct rdv_dispatcher *d, uint32_t i, struct rdv_now now, stru
 	s->touched = false;
 	s->wake = rdv_lane_tick(s->lane, now, out).ms;
 	look(d, s, now);
+}
+
+/* A storm hold that began or ended concerns all lanes of its route, not only the one whose verdict or operator did it.
+ */
+static void notice_storms(struct rdv_dispatcher *d)
+{
+	uint32_t changes = rdv_target_storm_changes(d->target);
+
+	if (changes == d->storms)
+		return;
+	d->storms = changes;
+	for (uint32_t i = 0; i < d->count; i++)
+		touch_slot(d, i);
 }
 
 /* Ticks what was touched and what is due. */
@@ -236,6 +250,7 @@ struct rdv_mono rdv_dispatcher_run(struct rdv_dispatcher *d, struct rdv_now now,
 	uint32_t done = 0;
 	int64_t next;
 
+	notice_storms(d);
 	visit_lanes(d, now, out);
 	next = tick.ms < d->next_wake ? tick.ms : d->next_wake;
 	while (done < max && gather(d, now, &work, &next)) {
@@ -244,7 +259,8 @@ struct rdv_mono rdv_dispatcher_run(struct rdv_dispatcher *d, struct rdv_now now,
 		s = choose(d, &grant);
 		if (s && rdv_lane_dispatch(s->lane, now, &grant, out)) {
 			done++;
-			look(d, s, now);
+			if (!rdv_lane_offers_still(s->lane, grant.class))
+				look(d, s, now);
 			continue;
 		}
 		rdv_target_cancel(d->target, now, &grant);
@@ -268,8 +284,9 @@ enum redrive_status rdv_dispatcher_verdict(struct rdv_dispatcher *d, struct rdv_
 	if (status != REDRIVE_OK)
 		return status;
 	touch_slot(d, lane->slot);
-	if (!rdv_lane_take_refund(lane, &since))
+	if (!lane->refund_due)
 		return status;
+	rdv_lane_take_refund(lane, &since);
 	for (uint32_t i = 0; i < d->count; i++)
 		rdv_lane_refund(d->slots[i].lane, now, since, out);
 	return status;

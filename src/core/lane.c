@@ -10,18 +10,6 @@
 #define TICK_ENTRIES 65536 /* due messages per tick: a million due at once do not stop the world */
 #define RUNS_PER_RECORD 8192
 
-static uint64_t entry_hash(void *owner, uint32_t ref)
-{
-	return rdv_lane_seq_hash(rdv_lane_entry(owner, ref)->seq);
-}
-
-static uint32_t *entry_link(void *owner, uint32_t ref)
-{
-	return &rdv_lane_entry(owner, ref)->link;
-}
-
-static const struct rdv_map_ops entry_ops = {entry_hash, entry_link};
-
 static char *copy_text(const char *text)
 {
 	size_t size = strlen(text) + 1;
@@ -70,10 +58,11 @@ struct rdv_lane *rdv_lane_new(const struct rdv_lane_options *o)
 	l->follower_of = RDV_NOBODY;
 	rdv_random_seed(&l->random, o->seed);
 	rdv_chunks_init(&l->entries, sizeof(struct rdv_entry));
-	rdv_map_init(&l->by_seq, &entry_ops, l);
+	rdv_positions_init(&l->by_seq, &l->entries);
 	rdv_schedule_init(&l->wheel, &l->entries);
 	rdv_order_init(&l->order, &l->entries);
-	rdv_dedupe_init(&l->dedupe);
+	rdv_dedupe_init(&l->own_dedupe);
+	l->dedupe = o->dedupe ? o->dedupe : &l->own_dedupe;
 	rdv_lane_init_requests(l);
 	l->turns.item_size = sizeof(struct rdv_turn);
 	l->follow_ups.item_size = sizeof(struct rdv_follow_up);
@@ -88,10 +77,10 @@ void rdv_lane_free(struct rdv_lane *l)
 	if (!l)
 		return;
 	rdv_rules_unref(l->rules);
-	rdv_map_done(&l->by_seq);
+	rdv_positions_done(&l->by_seq);
 	rdv_schedule_done(&l->wheel);
 	rdv_order_done(&l->order);
-	rdv_dedupe_done(&l->dedupe);
+	rdv_dedupe_done(&l->own_dedupe);
 	rdv_ages_done(&l->ages);
 	rdv_lane_done_requests(l);
 	rdv_chunks_done(&l->entries);
@@ -168,8 +157,8 @@ struct rdv_mono rdv_lane_tick(struct rdv_lane *l, struct rdv_now now, struct rdv
 	l->tick_budget = TICK_ENTRIES;
 	while ((ref = rdv_lane_pop_due(l, now, out)) != 0)
 		rdv_lane_arrive(l, ref, now, out);
-	if (l->dedupe.oldest)
-		rdv_dedupe_expire(&l->dedupe, now.wall);
+	if (l->dedupe->oldest)
+		rdv_dedupe_expire(l->dedupe, now.wall);
 	return (struct rdv_mono){rdv_schedule_next(&l->wheel)};
 }
 

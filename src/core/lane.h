@@ -17,6 +17,7 @@
 #include "rules.h"
 #include "target.h"
 
+struct rdv_dedupe; /* dedupe.h */
 struct rdv_lane;
 
 struct rdv_lane_options {
@@ -31,6 +32,7 @@ struct rdv_lane_options {
 	struct rdv_target *target;  /* borrows; outlives the lane */
 	uint32_t target_route;      /* this route's number there */
 	bool start_before_call;     /* C callbacks: STARTED durable before each dispatch */
+	struct rdv_dedupe *dedupe;  /* borrows: the window that the route's lanes share; NULL = one of its own */
 	uint32_t unrecorded_max;    /* rule 8: outcomes not yet durable; 0 = max(2 * concurrency, 32768) */
 };
 

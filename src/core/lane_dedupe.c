@@ -7,12 +7,28 @@
 #include "lane_parts.h"
 #include <assert.h>
 
+#define POSITION ((1ull << 48) - 1) /* of an owner's number; the partition lies above */
+#define ASK_AGAIN_MS 100            /* who waits for an owner of another lane */
+
+static uint64_t owner_of(const struct rdv_lane *l, uint64_t seq)
+{
+	return (uint64_t)l->partition << 48 | (seq & POSITION);
+}
+
+static bool is_mine(const struct rdv_lane *l, const struct rdv_dedupe_item *i)
+{
+	return i->owner_seq >> 48 == l->partition;
+}
+
 static void write_item(struct rdv_lane *l, uint32_t ref, enum rdv_dedupe_state state, struct rdv_slice answer,
 		       struct rdv_effects *out)
 {
-	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, ref);
-	const struct rdv_dedupe_record record = {
-		.key = i->key, .state = state, .owner_seq = i->owner_seq, .until = i->until, .answer = answer};
+	struct rdv_dedupe_item *i = rdv_dedupe_at(l->dedupe, ref);
+	const struct rdv_dedupe_record record = {.key = i->key,
+						 .state = state,
+						 .owner_seq = i->owner_seq & POSITION,
+						 .until = i->until,
+						 .answer = answer};
 	size_t at = rdv_lane_begin_record(out);
 
 	rdv_dedupe_encode(&record, &out->arena);
@@ -22,7 +38,7 @@ static void write_item(struct rdv_lane *l, uint32_t ref, enum rdv_dedupe_state s
 
 static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
 {
-	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, item);
+	struct rdv_dedupe_item *i = rdv_dedupe_at(l->dedupe, item);
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 
 	rdv_lane_set_state(l, e, RDV_STATE_HELD);
@@ -42,26 +58,28 @@ static void hold_double(struct rdv_lane *l, uint32_t item, uint32_t ref)
  * one that is found dying when the lane opens is nobody's owner any more. */
 static bool owner_goes_on(const struct rdv_lane *l, const struct rdv_dedupe_item *i)
 {
-	uint32_t owner = rdv_lane_find(l, i->owner_seq);
+	uint32_t owner = is_mine(l, i) ? rdv_lane_find(l, i->owner_seq & POSITION) : 0;
 	const struct rdv_entry *e = owner ? rdv_lane_entry(l, owner) : NULL;
 
+	if (!is_mine(l, i))
+		return !i->held || i->waiters; /* those who wait for it there go first */
 	return e && e->state != RDV_STATE_HELD && e->state != RDV_STATE_DYING;
 }
 
 /* The key goes over to another message, with those who wait for it. */
 static void take_over(struct rdv_lane *l, uint32_t item, uint64_t seq, struct rdv_effects *out)
 {
-	struct rdv_dedupe_item *i = rdv_dedupe_at(&l->dedupe, item);
+	struct rdv_dedupe_item *i = rdv_dedupe_at(l->dedupe, item);
 	const struct rdv_dedupe_item old = *i;
 
 	i->waiters = i->last_waiter = 0;
-	rdv_dedupe_free(&l->dedupe, item);
-	item = rdv_dedupe_claim(&l->dedupe, old.key, seq);
+	rdv_dedupe_free(l->dedupe, item);
+	item = rdv_dedupe_claim(l->dedupe, old.key, owner_of(l, seq));
 	if (!item) {
 		out->failed = true;
 		return;
 	}
-	i = rdv_dedupe_at(&l->dedupe, item);
+	i = rdv_dedupe_at(l->dedupe, item);
 	i->waiters = old.waiters;
 	i->last_waiter = old.last_waiter;
 }
@@ -69,24 +87,26 @@ static void take_over(struct rdv_lane *l, uint32_t item, uint64_t seq, struct rd
 enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call,
 				       struct rdv_hash128 key, struct rdv_effects *out)
 {
-	uint32_t item = rdv_dedupe_find(&l->dedupe, key), its_key;
-	struct rdv_dedupe_item *i = item ? rdv_dedupe_at(&l->dedupe, item) : NULL;
+	uint32_t item = rdv_dedupe_find(l->dedupe, key), its_key;
+	struct rdv_dedupe_item *i = item ? rdv_dedupe_at(l->dedupe, item) : NULL;
 	struct rdv_entry *e;
 	bool busy;
 
 	if (!rdv_lane_is_call(l, ref, call))
 		return RDV_DEDUPE_WAIT;
 	e = rdv_lane_entry(l, ref);
-	if (i && i->state == RDV_DEDUPE_DONE && (i->until.ms <= now.wall.ms || i->owner_seq == e->seq)) {
-		rdv_dedupe_free(&l->dedupe, item);
+	if (i && i->state == RDV_DEDUPE_DONE && (i->until.ms <= now.wall.ms || i->owner_seq == owner_of(l, e->seq))) {
+		rdv_dedupe_free(l->dedupe, item);
 		i = NULL;
 	}
 	if (!i) {
-		rdv_dedupe_claim(&l->dedupe, key, e->seq); /* without memory: unprotected */
+		rdv_dedupe_claim(l->dedupe, key, owner_of(l, e->seq)); /* without memory: unprotected */
 		return RDV_DEDUPE_PROCEED;
 	}
-	if (i->state == RDV_DEDUPE_PROCESSING && i->owner_seq == e->seq)
+	if (i->state == RDV_DEDUPE_PROCESSING && i->owner_seq == owner_of(l, e->seq)) {
+		i->held = 0;
 		return RDV_DEDUPE_PROCEED;
+	}
 	if (i->state == RDV_DEDUPE_PROCESSING && !owner_goes_on(l, i)) {
 		take_over(l, item, e->seq, out);
 		return RDV_DEDUPE_PROCEED;
@@ -94,6 +114,11 @@ enum rdv_dedupe_answer rdv_lane_dedupe(struct rdv_lane *l, struct rdv_now now, u
 	its_key = rdv_lane_key_of(l, e);
 	busy = i->state == RDV_DEDUPE_PROCESSING;
 	rdv_lane_undo_call(l, ref, now);
+	if (busy && !is_mine(l, i)) {
+		rdv_lane_set_state(l, e, RDV_STATE_WAITING);
+		rdv_lane_resume(l, ref, now, ASK_AGAIN_MS, out);
+		return RDV_DEDUPE_WAIT;
+	}
 	if (busy)
 		hold_double(l, item, ref);
 	else
@@ -122,34 +147,35 @@ static void wake_doubles(struct rdv_lane *l, uint32_t first, struct rdv_now now,
 void rdv_lane_dedupe_end(struct rdv_lane *l, uint64_t seq, struct rdv_now now, bool acked, struct rdv_slice answer,
 			 struct rdv_effects *out)
 {
-	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0, waiters;
+	uint32_t item = l->dedupe->by_owner.count ? rdv_dedupe_owned(l->dedupe, owner_of(l, seq)) : 0, waiters;
 	struct rdv_dedupe_item *i;
 
 	if (!item)
 		return;
-	i = rdv_dedupe_at(&l->dedupe, item);
+	i = rdv_dedupe_at(l->dedupe, item);
 	waiters = i->waiters;
 	i->waiters = i->last_waiter = 0;
 	if (acked) {
 		i->until.ms = rdv_ms_add(now.wall.ms, l->policy.dedupe.ttl_ms);
 		write_item(l, item, RDV_DEDUPE_DONE, answer, out);
-		rdv_dedupe_finish(&l->dedupe, item, i->until, l->policy.dedupe.entries);
+		rdv_dedupe_finish(l->dedupe, item, i->until, l->policy.dedupe.entries);
 	} else {
 		if (i->segment)
 			write_item(l, item, RDV_DEDUPE_FREE, rdv_slice(NULL, 0), out);
-		rdv_dedupe_free(&l->dedupe, item);
+		rdv_dedupe_free(l->dedupe, item);
 	}
 	wake_doubles(l, waiters, now, out);
 }
 
 void rdv_lane_dedupe_held(struct rdv_lane *l, uint64_t seq, struct rdv_now now, struct rdv_effects *out)
 {
-	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0, waiters;
+	uint32_t item = l->dedupe->by_owner.count ? rdv_dedupe_owned(l->dedupe, owner_of(l, seq)) : 0, waiters;
 	struct rdv_dedupe_item *i;
 
 	if (!item)
 		return;
-	i = rdv_dedupe_at(&l->dedupe, item);
+	i = rdv_dedupe_at(l->dedupe, item);
+	i->held = 1;
 	waiters = i->waiters;
 	i->waiters = i->last_waiter = 0;
 	wake_doubles(l, waiters, now, out);
@@ -157,9 +183,9 @@ void rdv_lane_dedupe_held(struct rdv_lane *l, uint64_t seq, struct rdv_now now, 
 
 void rdv_lane_dedupe_waits(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out)
 {
-	uint32_t item = l->dedupe.by_owner.count ? rdv_dedupe_owned(&l->dedupe, seq) : 0;
+	uint32_t item = l->dedupe->by_owner.count ? rdv_dedupe_owned(l->dedupe, owner_of(l, seq)) : 0;
 
-	if (item && !rdv_dedupe_at(&l->dedupe, item)->segment)
+	if (item && !rdv_dedupe_at(l->dedupe, item)->segment)
 		write_item(l, item, RDV_DEDUPE_PROCESSING, rdv_slice(NULL, 0), out);
 }
 
@@ -178,39 +204,40 @@ enum redrive_status rdv_lane_fold_dedupe(struct rdv_lane *l, struct rdv_slice pa
 
 	if (status != REDRIVE_OK)
 		return status;
-	item = rdv_dedupe_find(&l->dedupe, record.key);
+	item = rdv_dedupe_find(l->dedupe, record.key);
 	if (item)
-		rdv_dedupe_free(&l->dedupe, item);
+		rdv_dedupe_free(l->dedupe, item);
 	if (record.state == RDV_DEDUPE_FREE)
 		return REDRIVE_OK;
 	/* A message owns one key: an older one of it is over. */
-	item = rdv_dedupe_owned(&l->dedupe, record.owner_seq);
+	item = rdv_dedupe_owned(l->dedupe, owner_of(l, record.owner_seq));
 	if (item)
-		rdv_dedupe_free(&l->dedupe, item);
-	item = rdv_dedupe_claim(&l->dedupe, record.key, record.owner_seq);
+		rdv_dedupe_free(l->dedupe, item);
+	item = rdv_dedupe_claim(l->dedupe, record.key, owner_of(l, record.owner_seq));
 	if (!item)
 		return REDRIVE_NO_MEMORY;
-	rdv_dedupe_at(&l->dedupe, item)->segment = place.segment ? place.segment : 1;
+	rdv_dedupe_at(l->dedupe, item)->segment = place.segment ? place.segment : 1;
 	if (record.state == RDV_DEDUPE_DONE)
-		rdv_dedupe_finish(&l->dedupe, item, record.until, l->policy.dedupe.entries);
+		rdv_dedupe_finish(l->dedupe, item, record.until, l->policy.dedupe.entries);
 	return REDRIVE_OK;
 }
 
 /* What nobody alive is processing any more is free. */
 void rdv_lane_open_dedupe(struct rdv_lane *l)
 {
-	for (uint32_t i = 1; i <= l->dedupe.items.used; i++) {
-		const struct rdv_dedupe_item *item = rdv_dedupe_at(&l->dedupe, i);
-		if (item->state == RDV_DEDUPE_PROCESSING && !rdv_lane_find(l, item->owner_seq))
-			rdv_dedupe_free(&l->dedupe, i);
+	for (uint32_t i = 1; i <= l->dedupe->items.used; i++) {
+		const struct rdv_dedupe_item *item = rdv_dedupe_at(l->dedupe, i);
+		if (item->state == RDV_DEDUPE_PROCESSING && is_mine(l, item) &&
+		    !rdv_lane_find(l, item->owner_seq & POSITION))
+			rdv_dedupe_free(l->dedupe, i);
 	}
 }
 
 void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out)
 {
-	for (uint32_t i = 1; i <= l->dedupe.items.used; i++) {
-		const struct rdv_dedupe_item *item = rdv_dedupe_at(&l->dedupe, i);
-		if (item->state && item->segment && item->segment <= segment)
+	for (uint32_t i = 1; i <= l->dedupe->items.used; i++) {
+		const struct rdv_dedupe_item *item = rdv_dedupe_at(l->dedupe, i);
+		if (item->state && is_mine(l, item) && item->segment && item->segment <= segment)
 			write_item(l, i, (enum rdv_dedupe_state)item->state, rdv_slice(NULL, 0), out);
 	}
 }

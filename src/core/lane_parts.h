@@ -18,6 +18,7 @@
 #include "finished.h"
 #include "lane.h"
 #include "order.h"
+#include "positions.h"
 #include "schedule.h"
 
 #define RDV_NOBODY UINT64_MAX /* no seq */
@@ -96,10 +97,10 @@ struct rdv_lane {
 	struct rdv_mono refund_since;
 
 	struct rdv_chunks entries; /* own, all of these */
-	struct rdv_map by_seq;
+	struct rdv_positions by_seq;
 	struct rdv_schedule wheel;
 	struct rdv_keys order;
-	struct rdv_dedupe dedupe;
+	struct rdv_dedupe own_dedupe, *dedupe; /* the route's, borrowed, or its own */
 	struct rdv_ages ages;
 	struct rdv_fifo ready[RDV_CLASS_COUNT];
 	uint32_t *calls; /* entries at the handler */
@@ -143,11 +144,6 @@ static inline struct rdv_entry *rdv_lane_entry(const struct rdv_lane *l, uint32_
 {
 	return rdv_entry_at(&l->entries, ref);
 }
-/* Positions are dense: they spread over the buckets by themselves. */
-static inline uint64_t rdv_lane_seq_hash(uint64_t seq)
-{
-	return seq;
-}
 static inline void rdv_lane_saw_segment(struct rdv_lane *l, uint32_t segment)
 {
 	if (segment > l->head_segment)
@@ -160,12 +156,26 @@ void rdv_lane_write_counters(struct rdv_lane *l, struct rdv_effects *out);
 void rdv_lane_write_pause(struct rdv_lane *l, struct rdv_effects *out);
 
 /* ---- lane_entries.c ---- */
-uint32_t rdv_lane_find(const struct rdv_lane *l, uint64_t seq); /* 0 = not live */
+static inline uint32_t rdv_lane_find(const struct rdv_lane *l, uint64_t seq) /* 0 = not live */
+{
+	return rdv_positions_find(&l->by_seq, seq);
+}
 uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq);  /* 0 without memory */
 /* Gives the memory back as soon as no queue, wheel or place to come refers to it. */
 void rdv_lane_drop_entry(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_free_ghost(struct rdv_lane *l, uint32_t ref); /* if it is one, and nothing refers to it any more */
-void rdv_lane_set_state(struct rdv_lane *l, struct rdv_entry *e, enum rdv_state to);
+static inline void rdv_lane_set_state(struct rdv_lane *l, struct rdv_entry *e, enum rdv_state to)
+{
+	enum rdv_state from = (enum rdv_state)e->state;
+
+	e->state = to;
+	if (from == to || e->replay)
+		return;
+	/* A revoked message counts as revoked as soon as it is dying. */
+	if (to == RDV_STATE_DYING && e->member == RDV_REASON_REVOKED)
+		to = RDV_STATE_REVOKED;
+	rdv_account_move(&l->account, from, to);
+}
 void rdv_lane_enqueue(struct rdv_lane *l, uint32_t ref);                    /* READY, into its class's queue */
 void rdv_lane_unready(struct rdv_lane *l, uint32_t ref, enum rdv_state to); /* READY and queued → another state */
 uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv_grant *grant); /* 0 = none */
@@ -219,6 +229,12 @@ bool rdv_lane_overloaded(const struct rdv_lane *l, struct rdv_now now); /* rule 
 void rdv_lane_end_call(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_undo_call(struct rdv_lane *l, uint32_t ref,
 			struct rdv_now now); /* it has not been; the entry stays IN_FLIGHT */
+
+/* After a dispatch: more of that class, nothing else changed. For the dispatcher. */
+static inline bool rdv_lane_offers_still(const struct rdv_lane *l, enum rdv_class class)
+{
+	return l->ready[class].live && !l->suspect_mode;
+}
 
 /* ---- lane_verdict.c ---- */
 void rdv_lane_remember_charge(struct rdv_lane *l, uint32_t ref, struct rdv_now now, bool timeout);

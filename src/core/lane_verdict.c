@@ -150,6 +150,8 @@ static int64_t next_delay(struct rdv_lane *l, const struct ending *x)
 		return 0;
 	if (x->booking.family_hold)
 		return rdv_retry_cap(x->retry);
+	if (v->rule && v->kind == RDV_DEFER && v->has_delay)
+		return v->delay_ms; /* the configuration's own; the cap is for what handlers name */
 	if (v->has_delay)
 		return rdv_retry_named_delay(x->retry, v->delay_ms);
 	if (v->kind == RDV_DEFER)
@@ -293,12 +295,6 @@ enum redrive_status rdv_lane_verdict(struct rdv_lane *l, struct rdv_now now, uin
 		return REDRIVE_NOT_FOUND;
 	x.e = rdv_lane_entry(l, ref);
 	x.booking = book(l, &x);
-	if (x.booking.went_down) {
-		l->refund_due = true;
-		l->refund_since = x.booking.refund_since;
-	}
-	say_what_happened(l, &x.booking, out);
-	x.began.ms = now.wall.ms - (now.mono.ms - x.e->due);
 	key = l->policy.order == RDV_ORDER_NONE ? rdv_lane_key_of(l, x.e) : 0;
 	rdv_lane_end_call(l, ref);
 	l->suspect_mode = false;
@@ -307,6 +303,12 @@ enum redrive_status rdv_lane_verdict(struct rdv_lane *l, struct rdv_now now, uin
 	if (verdict->kind == RDV_ACK || verdict->kind == RDV_DROP) {
 		acked(l, &x, out);
 	} else {
+		x.began.ms = now.wall.ms - (now.mono.ms - x.e->due);
+		if (x.booking.went_down) {
+			l->refund_due = true;
+			l->refund_since = x.booking.refund_since;
+		}
+		say_what_happened(l, &x.booking, out);
 		rule = verdict->rule ? rdv_rules_retry(l->rules, verdict->rule) : NULL;
 		x.retry = rule ? rule : &l->policy.retry;
 		not_acked(l, &x, history, out);

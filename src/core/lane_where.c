@@ -146,10 +146,10 @@ int64_t rdv_lane_oldest_ms(const struct rdv_lane *l, struct rdv_now now)
 
 size_t rdv_lane_bytes(const struct rdv_lane *l)
 {
-	size_t map = (size_t)l->by_seq.count * 3 + (size_t)l->order.map.count * 3;
+	size_t map = rdv_positions_bytes(&l->by_seq) + (size_t)l->order.map.count * 3;
 
 	return sizeof *l + rdv_chunks_bytes(&l->entries) + rdv_chunks_bytes(&l->order.keys) +
-	       rdv_chunks_bytes(&l->dedupe.items) + rdv_chunks_bytes(&l->requests) + map +
+	       (l->dedupe == &l->own_dedupe ? rdv_chunks_bytes(&l->dedupe->items) : 0) + rdv_chunks_bytes(&l->requests) + map +
 	       l->call_capacity * sizeof *l->calls + l->turns.capacity * l->turns.item_size +
 	       l->follow_ups.capacity * l->follow_ups.item_size + l->charges.capacity * l->charges.item_size;
 }
@@ -262,6 +262,6 @@ bool rdv_lane_check(const struct rdv_lane *l, const char **what)
 		HOLDS(t.ready[c] == l->ready[c].live, "ready counts are true");
 	HOLDS(rdv_schedule_check(&l->wheel), "the wheel is in order");
 	HOLDS(rdv_order_check(&l->order), "the keys are in order");
-	HOLDS(rdv_dedupe_check(&l->dedupe), "the dedupe window is in order");
+	HOLDS(rdv_dedupe_check(l->dedupe), "the dedupe window is in order");
 	return check_key_rules(l, what);
 }

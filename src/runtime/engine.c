@@ -192,7 +192,7 @@ static enum redrive_status open_everything(struct rdv_engine *e, struct rdv_erro
 static enum redrive_status start_threads(struct rdv_engine *e, struct rdv_error *error)
 {
 	struct rdv_desk_runtime runtime = rdv_replay_runtime;
-	enum redrive_status status = rdv_loop_start(e, error);
+	enum redrive_status status = rdv_loop_init(e, error);
 
 	runtime.ctx = e;
 	if (status == REDRIVE_OK)
@@ -201,6 +201,8 @@ static enum redrive_status start_threads(struct rdv_engine *e, struct rdv_error 
 		status = rdv_readers_start(&e->readers, e->log, error);
 	if (status == REDRIVE_OK)
 		status = rdv_trim_start(e, error);
+	if (status == REDRIVE_OK)
+		status = rdv_loop_start(e, error);
 	if (status == REDRIVE_OK)
 		status = rdv_desk_start(e->desk, &runtime, error);
 	return status;
@@ -325,6 +327,7 @@ static void free_lists(struct rdv_engine *e)
 		rdv_strand_free(e->strands);
 		e->strands = next;
 	}
+	rdv_windows_free(e);
 	while (e->feeds) {
 		struct rdv_feed *next = e->feeds->next;
 

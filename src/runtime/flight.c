@@ -358,8 +358,8 @@ static bool pass_dedupe(struct rdv_engine *e, struct rdv_flight *f)
 	if (!f->call.idempotency_key.size)
 		return true;
 	rdv_strand_touch(e, f->strand);
-	answer = rdv_lane_dedupe(f->strand->lane, e->now, f->entry, f->number, rdv_xxh3_128(f->call.idempotency_key),
-				 e->effects);
+	answer = rdv_lane_dedupe(f->strand->lane, e->now, f->entry, f->number,
+				 rdv_topic_id_hash(f->strand->feed->topic, f->call.idempotency_key), e->effects);
 	if (answer == RDV_DEDUPE_PROCEED)
 		return true;
 	rdv_dispatcher_touch(f->route->unit->dispatcher, f->strand->lane);

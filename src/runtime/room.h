@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
+#include "../core/dedupe.h"
 #include "engine.h"
 #include "cache.h"
 #include "reader.h"
@@ -162,6 +163,13 @@ struct rdv_identity { /* of a lane, as the first pass over the log found it */
 	bool orphan, discarded;
 };
 
+/* The idempotency window of a route, by its name: all its lanes share it. */
+struct rdv_window {
+	struct rdv_window *next;
+	char name[101];
+	struct rdv_dedupe dedupe;
+};
+
 struct rdv_engine {
 	struct rdv_engine_options options;
 	char *dir;
@@ -175,6 +183,7 @@ struct rdv_engine {
 	struct rdv_unit *units;
 	struct rdv_route *routes, *gone;
 	struct rdv_strand *strands;
+	struct rdv_window *windows; /* owns; never freed before the end, as lanes outlive their routes */
 	struct rdv_feed *feeds;
 	struct rdv_stream_use *streams; /* by stream id */
 	size_t stream_capacity;
@@ -262,6 +271,7 @@ struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic,
 struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
 				  uint64_t start, uint64_t epoch);
 void rdv_strand_free(struct rdv_strand *s);
+void rdv_windows_free(struct rdv_engine *e);
 enum redrive_status rdv_strand_attach(struct rdv_engine *e,
 				      struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
 struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane);
@@ -311,6 +321,8 @@ bool rdv_dedupe_key(const struct rdv_dedupe_policy *p, const struct rdv_call *ca
 		    struct rdv_buffer *text, struct rdv_slice *key);
 
 /* ---- loop.c ---- */
+/* Makes the loop, so that others may wake it; starts the core thread, when all that it looks at is there. */
+enum redrive_status rdv_loop_init(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* Opens the lanes: their first records, what was left to do. Before the threads run. */
 enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean) RDV_MUST_CHECK;

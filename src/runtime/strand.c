@@ -46,6 +46,37 @@ struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint
 	return feed;
 }
 
+/* NULL without memory: then the lane has a window of its own. */
+static struct rdv_dedupe *window_of(struct rdv_engine *e, const char *name)
+{
+	struct rdv_window *w = e->windows;
+
+	while (w && strcmp(w->name, name) != 0)
+		w = w->next;
+	if (w)
+		return &w->dedupe;
+	w = calloc(1, sizeof *w);
+	if (!w)
+		return NULL;
+	rdv_slice_to_text(rdv_slice_text(name), w->name, sizeof w->name);
+	rdv_dedupe_init(&w->dedupe);
+	w->next = e->windows;
+	e->windows = w;
+	return &w->dedupe;
+}
+
+void rdv_windows_free(struct rdv_engine *e)
+{
+	struct rdv_window *next;
+
+	for (struct rdv_window *w = e->windows; w; w = next) {
+		next = w->next;
+		rdv_dedupe_done(&w->dedupe);
+		free(w);
+	}
+	e->windows = NULL;
+}
+
 struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
 				  uint64_t start, uint64_t epoch)
 {
@@ -75,6 +106,7 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 	if (route) {
 		o.policy = route->options.lane;
 		o.rules = route->info->rules;
+		o.dedupe = window_of(e, s->name);
 	} else {
 		rdv_lane_policy_defaults(&o.policy);
 	}

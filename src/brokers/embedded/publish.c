@@ -78,7 +78,7 @@ static void prepare(struct publishing *p, size_t i)
 		.body = m->body,
 	};
 	if (m->id.size) {
-		item->id = rdv_siphash128(p->topic->secret, m->id);
+		item->id = rdv_topic_id_hash(p->topic, m->id);
 		p->ids++;
 	}
 }
@@ -353,7 +353,7 @@ enum redrive_status rdv_topic_find_id(struct rdv_topic *t, struct rdv_slice id, 
 	struct rdv_id *found;
 
 	pthread_mutex_lock(&set->mutex);
-	found = rdv_ids_find(&set->ids, t->first_stream, t->partitions, rdv_siphash128(t->secret, id));
+	found = rdv_ids_find(&set->ids, t->first_stream, t->partitions, rdv_topic_id_hash(t, id));
 	if (found)
 		*out = (struct rdv_published_at){found->stream - t->first_stream, found->offset, true};
 	pthread_mutex_unlock(&set->mutex);

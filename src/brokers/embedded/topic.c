@@ -354,6 +354,11 @@ uint64_t rdv_topic_next_offset(const struct rdv_topic *t, uint32_t partition)
 	return atomic_load_explicit(&t->next_offset[partition], memory_order_relaxed);
 }
 
+struct rdv_hash128 rdv_topic_id_hash(const struct rdv_topic *t, struct rdv_slice id)
+{
+	return rdv_siphash128(t->secret, id);
+}
+
 uint64_t rdv_topic_key_hash(const struct rdv_topic *t, struct rdv_slice key)
 {
 	uint64_t hash = rdv_siphash(t->secret, key);

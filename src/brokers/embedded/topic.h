@@ -1,9 +1,10 @@
 /* topic.h - topics on the file log: partitions, offsets, publish ids, publishing.
  *
- * A topic's partition count and hash secret are fixed when it is first opened (TOPIC record). Publishing frames a BODY straight
- * into the log under the log's append mutex, which also orders the offsets; it returns a ticket, durable when the log says so.
- * Partition = SipHash-2-4(key) mod partitions; null keys in turn. A publish id seen within the window answers the first one's
- * position; while the first is not durable the repeat shares its ticket and so its fate. Any thread may publish. */
+ * A topic's partition count and hash secret are fixed when it is first opened (TOPIC record). Publishing frames a BODY
+ * straight into the log under the log's append mutex, which also orders the offsets; it returns a ticket, durable when
+ * the log says so. Partition = SipHash-2-4(key) mod partitions; null keys in turn. A publish id seen within the window
+ * answers the first one's position; while the first is not durable the repeat shares its ticket and so its fate. Any
+ * thread may publish. */
 #ifndef RDV_BROKERS_EMBEDDED_TOPIC_H
 #define RDV_BROKERS_EMBEDDED_TOPIC_H
 #include "../../core/record.h"
@@ -13,46 +14,62 @@ struct rdv_topics; /* all topics of a data directory */
 struct rdv_topic;
 
 struct rdv_topics_options {
-	struct rdv_log *log;  /* borrows; set by rdv_topics_attach */
-	uint64_t ids_max;     /* limits.ids: entries remembered at most */
-	/* Is room left in this lane set? Called under the append mutex before each message; REDRIVE_FULL refuses (e.g. 100,000 held of a key). May be NULL. */
+	struct rdv_log *log; /* borrows; set by rdv_topics_attach */
+	uint64_t ids_max;    /* limits.ids: entries remembered at most */
+	/* Is room left in this lane set? Called under the append mutex before each message; REDRIVE_FULL refuses (e.g.
+	 * 100,000 held of a key). May be NULL. */
 	enum redrive_status (*admit)(void *ctx, const struct rdv_topic *topic, uint32_t partition, uint64_t key_hash);
 	void *admit_ctx;
 };
 struct rdv_topics *rdv_topics_new(const struct rdv_topics_options *options);
 void rdv_topics_free(struct rdv_topics *t);
 /* Recovery: TOPIC, SEEN and BODY frames while the log opens; LANE frames are the engine's. */
-enum redrive_status rdv_topics_fold(struct rdv_topics *t, const struct rdv_frame *frame, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_topics_fold(struct rdv_topics *t, const struct rdv_frame *frame,
+				    struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_topics_attach(struct rdv_topics *t, struct rdv_log *log);
-/* Opens or creates (TOPIC record, to be committed by the caller's cycle). REFUSED when another partition count was fixed, naming both. ids_ttl_ms: longest dedupe ttl, 24 h without one. */
-enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint32_t partitions, int64_t ids_ttl_ms, struct rdv_topic **out,
-				   struct rdv_error *error) RDV_MUST_CHECK;
-struct rdv_topic *rdv_topic_find(struct rdv_topics *t, struct rdv_slice name);        /* NULL if unknown */
-struct rdv_topic *rdv_topic_of_stream(struct rdv_topics *t, uint32_t stream, uint32_t *partition); /* any stream of it */
+/* Opens or creates (TOPIC record, to be committed by the caller's cycle). REFUSED when another partition count was
+ * fixed, naming both. ids_ttl_ms: longest dedupe ttl, 24 h without one. */
+enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint32_t partitions, int64_t ids_ttl_ms,
+				   struct rdv_topic **out, struct rdv_error *error) RDV_MUST_CHECK;
+struct rdv_topic *rdv_topic_find(struct rdv_topics *t, struct rdv_slice name); /* NULL if unknown */
+struct rdv_topic *rdv_topic_of_stream(struct rdv_topics *t, uint32_t stream,
+				      uint32_t *partition); /* any stream of it */
 const char *rdv_topic_name(const struct rdv_topic *t);
 uint32_t rdv_topic_partitions(const struct rdv_topic *t);
 uint32_t rdv_topic_stream(const struct rdv_topic *t, uint32_t partition);
 uint64_t rdv_topic_next_offset(const struct rdv_topic *t, uint32_t partition);
 uint64_t rdv_topic_key_hash(const struct rdv_topic *t, struct rdv_slice key); /* never 0 */
+/* Keyed 128-bit hash, for ids of strangers: publish ids, dedupe keys. */
+struct rdv_hash128 rdv_topic_id_hash(const struct rdv_topic *t, struct rdv_slice id);
 uint32_t rdv_topic_partition_of_key(const struct rdv_topic *t, struct rdv_slice key);
 /* Streams never given out twice: the next free id, also for lanes. */
 uint32_t rdv_topics_new_streams(struct rdv_topics *t, uint32_t count);
 void rdv_topics_saw_stream(struct rdv_topics *t, uint32_t stream);
 
 struct rdv_message { /* what a publisher gives; slices borrow */
-	bool has_key; struct rdv_slice key;
+	bool has_key;
+	struct rdv_slice key;
 	struct rdv_slice id, content_type, traceparent, body;
-	const struct rdv_header *headers; size_t header_count;
+	const struct rdv_header *headers;
+	size_t header_count;
 	bool tombstone;
 	struct rdv_wall not_before; /* ms 0 = at once */
 };
-struct rdv_published_at { uint32_t partition; uint64_t offset; bool duplicate; };
-/* Checks lengths (key, id: TOO_LARGE or INVALID), then appends all or nothing. *ticket: wait for it before answering. results[count]. */
-enum redrive_status rdv_topic_publish(struct rdv_topic *t, const struct rdv_message *messages, size_t count, struct rdv_wall now,
-				      struct rdv_published_at *results, uint64_t *ticket, struct rdv_error *error) RDV_MUST_CHECK;
+struct rdv_published_at {
+	uint32_t partition;
+	uint64_t offset;
+	bool duplicate;
+};
+/* Checks lengths (key, id: TOO_LARGE or INVALID), then appends all or nothing. *ticket: wait for it before answering.
+ * results[count]. */
+enum redrive_status rdv_topic_publish(struct rdv_topic *t, const struct rdv_message *messages, size_t count,
+				      struct rdv_wall now, struct rdv_published_at *results, uint64_t *ticket,
+				      struct rdv_error *error) RDV_MUST_CHECK;
 /* Where a publish id went; NOT_FOUND outside the window. */
-enum redrive_status rdv_topic_find_id(struct rdv_topic *t, struct rdv_slice id, struct rdv_published_at *out) RDV_MUST_CHECK;
+enum redrive_status rdv_topic_find_id(struct rdv_topic *t, struct rdv_slice id,
+				      struct rdv_published_at *out) RDV_MUST_CHECK;
 /* Trimming (core thread): re-makes TOPIC and SEEN records that lie in `segment` and are live; drops expired ids. */
-enum redrive_status rdv_topics_rewrite(struct rdv_topics *t, uint32_t segment, struct rdv_wall now, uint64_t *ticket) RDV_MUST_CHECK;
+enum redrive_status rdv_topics_rewrite(struct rdv_topics *t, uint32_t segment, struct rdv_wall now,
+				       uint64_t *ticket) RDV_MUST_CHECK;
 uint64_t rdv_topics_ids(const struct rdv_topics *t, uint64_t *evicted_early);
 #endif
