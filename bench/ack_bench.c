@@ -1,7 +1,7 @@
 /* ack_bench.c - embedded publish → callback → ack, durable, 256-byte bodies, through the public C API.
  *
- * One publisher gives batches of 100 without waiting for each; one callback thread acknowledges. The time runs from the first
- * publish until all are acknowledged. The raw limit (raw_log.h) is measured before and after, in the same place.
+ * One publisher gives batches of 100 without waiting for each; one callback thread acknowledges. The time runs from the
+ * first publish until all are acknowledged. The raw limit (raw_log.h) is measured before and after, in the same place.
  * usage: ack_bench [DIR [SECONDS]] */
 #include <redrive.h>
 #include <pthread.h>
@@ -45,7 +45,8 @@ static double cpu_seconds(void)
 	struct rusage u;
 
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 int main(int argc, char **argv)

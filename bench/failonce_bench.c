@@ -1,8 +1,9 @@
-/* failonce_bench.c - every message fails once, waits a second, succeeds: publish → callback → retry → STATE → due → body → callback → ack.
+/* failonce_bench.c - every message fails once, waits a second, succeeds: publish → callback → retry → STATE → due →
+ * body → callback → ack.
  *
- * Breaker and budget are off, the delay is 1 s without jitter. Lateness is how long after its due time a message is called again (due = the
- * failure plus 1 s; the failure's time is the callback's). The raw limit (raw_log.h) is measured before and after.
- * usage: failonce_bench [DIR [SECONDS]] */
+ * Breaker and budget are off, the delay is 1 s without jitter. Lateness is how long after its due time a message is
+ * called again (due = the failure plus 1 s; the failure's time is the callback's). The raw limit (raw_log.h) is
+ * measured before and after. usage: failonce_bench [DIR [SECONDS]] */
 #include <redrive.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,7 +27,8 @@ static double cpu_seconds(void)
 	struct rusage u;
 
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static enum redrive_verdict on_message(void *ctx, struct redrive_delivery *d)
@@ -75,7 +77,8 @@ static double percentile(uint64_t all, double part)
 
 int main(int argc, char **argv)
 {
-	const char *const settings[] = {"partitions=1", "concurrency=16384", "threads=1", "breaker=off", "budget=off", "retry.backoff=fixed",
+	const char *const settings[] = {"partitions=1",  "concurrency=16384", "threads=1",
+					"breaker=off",   "budget=off",        "retry.backoff=fixed",
 					"retry.base=1s", "retry.jitter=none", NULL};
 	const char *base = argc > 1 ? argv[1] : "/tmp/redrive-bench";
 	double seconds = argc > 2 ? atof(argv[2]) : 5, before, after, end, cpu;

@@ -28,7 +28,7 @@ static struct rdv_ahead **bucket(struct rdv_cache *c, const struct rdv_place *pl
 {
 	uint64_t mixed = (((uint64_t)place->segment << 32) | place->offset) * 0x9e3779b97f4a7c15ull;
 
-	return &c->buckets[mixed >> 48];
+	return &c->buckets[mixed >> 46];
 }
 
 struct rdv_ahead *rdv_cache_find(struct rdv_cache *c, const struct rdv_place *place)

@@ -7,7 +7,7 @@
 #include "reader.h"
 
 #define RDV_CACHE_BYTES (64u << 20)
-#define RDV_CACHE_BUCKETS 65536u
+#define RDV_CACHE_BUCKETS 262144u
 
 struct rdv_flight;
 struct rdv_ahead {

@@ -451,7 +451,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error)
+enum redrive_status rdv_loop_init(struct rdv_engine *e, struct rdv_error *error)
 {
 	int failed = uv_loop_init(&e->loop);
 
@@ -462,7 +462,13 @@ enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error
 	uv_timer_init(&e->loop, &e->timer);
 	e->wake.data = e->timer.data = e;
 	uv_timer_start(&e->timer, on_timer, 0, 0);
-	failed = pthread_create(&e->thread, NULL, run, e);
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error)
+{
+	int failed = pthread_create(&e->thread, NULL, run, e);
+
 	if (failed)
 		return rdv_error_errno(error, failed, "start the core thread");
 	e->thread_started = true;

@@ -1,7 +1,8 @@
 /* test_kill.c - kill -9 under load, again and again: what was acknowledged is delivered, in order, and counted once.
  *
- * A child publishes and handles; what it does it notes in a file by single appending writes, which survive its death. The parent kills
- * it at random moments (KILLS times, default 12; seed by SEED), and at the end lets a last child drain and judges the notes. */
+ * A child publishes and handles; what it does it notes in a file by single appending writes, which survive its death.
+ * The parent kills it at random moments (KILLS times, default 12; seed by SEED), and at the end lets a last child drain
+ * and judges the notes. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
