@@ -6,11 +6,11 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define FIELD(name) offsetof(struct rdv_account, name)
-#define NOWHERE SIZE_MAX
+#define FIELD(name) (offsetof(struct rdv_account, name) / sizeof(uint64_t))
+#define NOWHERE UINT8_MAX
 
-/* Which counter a message of a state is in. Dying is dead without a letter yet. */
-static const size_t state_fields[RDV_STATE_COUNT] = {
+/* Dying is dead without a letter yet. */
+const uint8_t rdv_account_field_of[RDV_STATE_COUNT] = {
 	[RDV_STATE_READY] = FIELD(ready),     [RDV_STATE_IN_FLIGHT] = FIELD(in_flight),
 	[RDV_STATE_WAITING] = FIELD(waiting), [RDV_STATE_HELD] = FIELD(held),
 	[RDV_STATE_DYING] = FIELD(dead),      [RDV_STATE_DEAD] = FIELD(dead),
@@ -19,25 +19,11 @@ static const size_t state_fields[RDV_STATE_COUNT] = {
 	[RDV_STATE_REPLAYING] = NOWHERE,
 };
 
-static uint64_t *field(struct rdv_account *a, enum rdv_state state)
-{
-	assert(state < RDV_STATE_COUNT && state_fields[state] != NOWHERE);
-	return (uint64_t *)((char *)a + state_fields[state]);
-}
-
 void rdv_account_receive(struct rdv_account *a, enum rdv_state to)
 {
+	assert(to < RDV_STATE_COUNT && rdv_account_field_of[to] != NOWHERE);
 	a->received++;
-	++*field(a, to);
-}
-
-void rdv_account_move(struct rdv_account *a, enum rdv_state from, enum rdv_state to)
-{
-	uint64_t *f = field(a, from);
-
-	assert(*f != 0);
-	--*f;
-	++*field(a, to);
+	((uint64_t *)a)[rdv_account_field_of[to]]++;
 }
 
 void rdv_account_add(struct rdv_account *sum, const struct rdv_account *a)

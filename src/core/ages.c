@@ -10,17 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANGE_MS 1000
-
 void rdv_ages_done(struct rdv_ages *a)
 {
 	free(a->items);
 	*a = (struct rdv_ages){0};
-}
-
-static struct rdv_age *last_of(const struct rdv_ages *a)
-{
-	return &a->items[a->head + a->count - 1];
 }
 
 /* The range that holds a position; there is one at least. */
@@ -28,8 +21,8 @@ static struct rdv_age *find(const struct rdv_ages *a, uint64_t seq)
 {
 	uint32_t low = 0, high = a->count;
 
-	if (last_of(a)->first_seq <= seq)
-		return last_of(a);
+	if (rdv_ages_last(a)->first_seq <= seq)
+		return rdv_ages_last(a);
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 		if (a->items[a->head + middle].first_seq <= seq)
@@ -50,7 +43,7 @@ static void join_neighbours(struct rdv_ages *a)
 		a->items[kept] = one;
 	}
 	if (a->count % 2)
-		a->items[kept++] = *last_of(a);
+		a->items[kept++] = *rdv_ages_last(a);
 	a->head = 0;
 	a->count = kept;
 }
@@ -84,11 +77,11 @@ static void drop_finished(struct rdv_ages *a)
 	}
 }
 
-void rdv_ages_add(struct rdv_ages *a, uint64_t seq, struct rdv_wall at)
+void rdv_ages_add_slow(struct rdv_ages *a, uint64_t seq, struct rdv_wall at)
 {
-	struct rdv_age *last = a->count ? last_of(a) : NULL;
+	struct rdv_age *last = a->count ? rdv_ages_last(a) : NULL;
 
-	if (last && seq >= a->end && (at.ms >= last->at + RANGE_MS || at.ms < last->at)) {
+	if (last && seq >= a->end && (at.ms >= last->at + RDV_AGES_RANGE_MS || at.ms < last->at)) {
 		if (!last->live) { /* nothing of it is left: used again */
 			last->first_seq = seq;
 			last->at = at.ms;
@@ -109,7 +102,7 @@ void rdv_ages_add(struct rdv_ages *a, uint64_t seq, struct rdv_wall at)
 	last->live++;
 }
 
-void rdv_ages_remove(struct rdv_ages *a, uint64_t seq)
+void rdv_ages_remove_slow(struct rdv_ages *a, uint64_t seq)
 {
 	struct rdv_age *range;
 

@@ -11,15 +11,6 @@
 
 /* ---- entries ---- */
 
-uint32_t rdv_lane_find(const struct rdv_lane *l, uint64_t seq)
-{
-	uint32_t ref = rdv_map_first(&l->by_seq, rdv_lane_seq_hash(seq));
-
-	while (ref && rdv_lane_entry(l, ref)->seq != seq)
-		ref = rdv_lane_entry(l, ref)->link;
-	return ref;
-}
-
 uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq)
 {
 	uint32_t ref = rdv_chunks_take(&l->entries);
@@ -27,7 +18,7 @@ uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq)
 	if (!ref)
 		return 0;
 	rdv_lane_entry(l, ref)->seq = seq;
-	if (rdv_map_insert(&l->by_seq, ref) != REDRIVE_OK) {
+	if (rdv_positions_add(&l->by_seq, ref) != REDRIVE_OK) {
 		rdv_lane_entry(l, ref)->ghost = 1;
 		rdv_chunks_free(&l->entries, ref);
 		return 0;
@@ -48,28 +39,11 @@ void rdv_lane_drop_entry(struct rdv_lane *l, uint32_t ref)
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 
 	assert(!e->ghost);
-	rdv_map_remove(&l->by_seq, ref);
+	rdv_positions_remove(&l->by_seq, ref);
 	e->ghost = 1;
 	e->state = RDV_STATE_DONE;
 	e->todo = RDV_TODO_NONE;
 	rdv_lane_free_ghost(l, ref);
-}
-
-/* What a state counts as: a revoked message is revoked as soon as it is dying. */
-static enum rdv_state counted_as(const struct rdv_entry *e, enum rdv_state state)
-{
-	return state == RDV_STATE_DYING && e->member == RDV_REASON_REVOKED ? RDV_STATE_REVOKED : state;
-}
-
-void rdv_lane_set_state(struct rdv_lane *l, struct rdv_entry *e, enum rdv_state to)
-{
-	enum rdv_state from = (enum rdv_state)e->state;
-
-	if (from == to)
-		return;
-	e->state = to;
-	if (!e->replay)
-		rdv_account_move(&l->account, from, counted_as(e, to));
 }
 
 /* ---- ready queues ---- */
@@ -138,12 +112,14 @@ static bool is_avoided(const struct rdv_lane *l, const struct rdv_entry *e, cons
 
 /* How many a probe looks at to find one that is not to be avoided. */
 #define PROBE_LOOKS 64
+#define OTHER_LOOKS 8 /* past those that were written in this very turn */
 
-uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv_grant *grant)
+/* Past ghosts, what may not go before the next turn, and what a probe should not take. */
+static uint32_t choose_ready(struct rdv_lane *l, enum rdv_class class, const struct rdv_grant *grant)
 {
 	struct rdv_fifo *q = &l->ready[class];
 	uint32_t before = 0, ref = q->head, choice = 0, choice_before = 0;
-	int looks = grant->probe ? PROBE_LOOKS : 1;
+	int looks = grant->probe ? PROBE_LOOKS : OTHER_LOOKS;
 
 	while (ref && looks > 0) {
 		struct rdv_entry *e = rdv_lane_entry(l, ref);
@@ -170,6 +146,18 @@ uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv
 	unlink_queued(l, q, choice_before, choice);
 	q->live--;
 	return choice;
+}
+
+uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv_grant *grant)
+{
+	uint32_t head = l->ready[class].head;
+	const struct rdv_entry *first = head ? rdv_lane_entry(l, head) : NULL;
+
+	if (!first || grant->probe || first->state != RDV_STATE_READY || first->unplaced)
+		return choose_ready(l, class, grant);
+	unlink_queued(l, &l->ready[class], 0, head);
+	l->ready[class].live--;
+	return head;
 }
 
 /* ---- waiting ---- */
@@ -241,16 +229,17 @@ void rdv_lane_release_record(struct rdv_lane *l, uint32_t segment, uint32_t byte
 
 	if (!segment)
 		return;
+	if (l->released[slot].count && l->released[slot].segment == segment) {
+		l->released[slot].count++;
+		l->released[slot].bytes += bytes;
+		return;
+	}
 	if (l->released[slot].count && l->released[slot].segment != segment) {
 		const struct rdv_released spilled = l->released[slot];
 		if (!rdv_ring_push(&l->released_spill, &spilled))
 			l->short_of_memory = true;
-		l->released[slot].count = 0;
-		l->released[slot].bytes = 0;
 	}
-	l->released[slot].segment = segment;
-	l->released[slot].count++;
-	l->released[slot].bytes += bytes;
+	l->released[slot] = (struct rdv_released){.segment = segment, .count = 1, .bytes = bytes};
 	l->released_used |= 1ull << slot;
 }
 
