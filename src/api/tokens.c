@@ -244,7 +244,7 @@ enum redrive_status rdv_tokens_add(struct rdv_tokens *t, const char *name, enum 
 	rdv_wall_format(rdv_wall_now(), token->added);
 	uint8_t random[32];
 	randombytes_buf(random, sizeof random);
-	strcpy(secret, PREFIX);
+	memcpy(secret, PREFIX, sizeof PREFIX);
 	sodium_bin2base64(secret + strlen(PREFIX), RDV_TOKEN_TEXT - strlen(PREFIX), random, sizeof random,
 			  sodium_base64_VARIANT_URLSAFE_NO_PADDING);
 	hash_token(rdv_slice_text(secret), token->hash);

@@ -90,7 +90,7 @@ static void api_options(const struct rdv_settings *settings, char host[64], stru
 	bool loopback;
 	memset(o, 0, sizeof *o);
 	if (rdv_listen_parse(settings->listen, host, &o->port, &loopback) != REDRIVE_OK)
-		strcpy(host, "127.0.0.1"); /* settings_check has refused it already */
+		snprintf(host, 64, "127.0.0.1"); /* settings_check has refused it already */
 	o->host = host;
 	o->cert_file = settings->security.cert_file;
 	o->key_file = settings->security.key_file;

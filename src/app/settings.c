@@ -111,7 +111,7 @@ enum redrive_status rdv_listen_parse(const char *listen, char host[64], uint16_t
 	else
 		rdv_slice_to_text(rdv_slice(listen, size), host, 64);
 	if (strcmp(host, "localhost") == 0)
-		strcpy(host, "127.0.0.1");
+		snprintf(host, 64, "127.0.0.1");
 	int64_t number;
 	if (rdv_integer_parse(rdv_slice_text(colon + 1), &number) != REDRIVE_OK || number < 0 || number > 65535)
 		return REDRIVE_INVALID;
