@@ -98,7 +98,7 @@ static void measure(const struct rdv_table *t, size_t widths[COLUMNS_MAX])
 {
 	for (size_t c = 0; c < t->column_count; c++)
 		widths[c] = cell_width(t->columns[c].title);
-	for (size_t i = 0; i < t->cell_count; i++) {
+	for (size_t i = 0; i < t->cell_count && t->column_count > 0; i++) {
 		size_t width = cell_width(t->cells[i]), c = i % t->column_count;
 		if (width > widths[c])
 			widths[c] = width;

@@ -144,8 +144,9 @@ static bool cursor_number(const char *cursor, uint64_t *out)
 	*out = 0;
 	if (!cursor[0])
 		return true;
-	if (sscanf(cursor, "%19llu", &n) != 1)
+	if (!isdigit((unsigned char)cursor[0]))
 		return false;
+	n = strtoull(cursor, NULL, 10);
 	snprintf(again, sizeof again, "%llu", n);
 	*out = n;
 	return strcmp(again, cursor) == 0;

@@ -74,7 +74,7 @@ enum redrive_status rdv_plan_act(struct rdv_desk *d, const char *id, enum rdv_pl
 				 double rate, const char *who, struct rdv_plan *out, struct rdv_error *error)
 {
 	struct act a = {verb, digest, rate, who};
-	struct rdv_plan row; /* not *out: id, digest and who may point into it */
+	struct rdv_plan row = {0}; /* not *out: id, digest and who may point into it */
 	struct rdv_desk_control *c = &d->control;
 	char detail[64] = "";
 	if ((unsigned)verb >= sizeof verbs / sizeof verbs[0])
