@@ -1,15 +1,20 @@
 /* lane_parts.h - what the files of the lane share; nobody else includes it (but its unit tests).
  *
- *   lane.c          birth, options, events of publishing and time, durability, flush
- *   lane_entries.c  entries, ready queues, released counts, done and started runs
- *   lane_keys.c     order by key: join, promote, gates
- *   lane_dispatch.c from a grant to a DISPATCH
- *   lane_verdict.c  from a verdict to what follows
- *   lane_state.c    STATE records: history, dying, restating
- *   lane_dedupe.c   the idempotency window
- *   lane_replay.c   replay requests, revoke, release
- *   lane_recover.c  fold, open, suspect mode, trimming
- *   lane_where.c    questions and invariants
+ *   lane.c           birth, options, publishing, time, durability, flush
+ *   lane_entries.c   entries, ready queues, waiting, counts of released records
+ *   lane_records.c   records, follow-ups, runs, rings
+ *   lane_keys.c      order by key: join, promote, gates
+ *   lane_dispatch.c  from a grant to a DISPATCH
+ *   lane_verdict.c   from a verdict to what follows
+ *   lane_state.c     STATE records: history, dying, restating
+ *   lane_dedupe.c    the idempotency window
+ *   lane_requests.c  the inbox, as kept and as recorded
+ *   lane_replay.c    replays and their plans
+ *   lane_operate.c   revoke, release
+ *   lane_recover.c   the fold of the records
+ *   lane_open.c      opening, suspect mode, our own crash
+ *   lane_trim.c      trimming
+ *   lane_where.c     questions and invariants
  */
 #ifndef RDV_CORE_LANE_PARTS_H
 #define RDV_CORE_LANE_PARTS_H
@@ -160,7 +165,7 @@ static inline uint32_t rdv_lane_find(const struct rdv_lane *l, uint64_t seq) /* 
 {
 	return rdv_positions_find(&l->by_seq, seq);
 }
-uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq);  /* 0 without memory */
+uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq); /* 0 without memory */
 /* Gives the memory back as soon as no queue, wheel or place to come refers to it. */
 void rdv_lane_drop_entry(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_free_ghost(struct rdv_lane *l, uint32_t ref); /* if it is one, and nothing refers to it any more */
@@ -282,7 +287,27 @@ enum redrive_status rdv_lane_fold_request(struct rdv_lane *l, uint64_t number, s
 void rdv_lane_open_requests(struct rdv_lane *l, struct rdv_effects *out);
 void rdv_lane_rewrite_requests(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
 
-/* ---- lane_recover.c ---- */
+uint32_t rdv_lane_find_plan(const struct rdv_lane *l, uint64_t id); /* index; UINT32_MAX = none */
+void rdv_lane_write_request(struct rdv_lane *l, uint64_t number, struct rdv_effects *out);
+uint32_t rdv_lane_add_item(struct rdv_lane *l, uint64_t number,
+			   const struct rdv_request *request); /* 0 without memory */
+void rdv_lane_drop_item(struct rdv_lane *l, uint32_t item);
+uint32_t rdv_lane_add_replay_entry(struct rdv_lane *l, uint32_t item,
+				   const struct rdv_request *request); /* 0 without memory */
+
+/* ---- lane_recover.c, lane_open.c ---- */
+/* While folding: the delay of a waiting entry. */
+static inline void rdv_lane_set_delay(struct rdv_entry *e, int64_t delay)
+{
+	e->member = (uint32_t)(uint64_t)delay;
+	e->next = (uint32_t)((uint64_t)delay >> 32);
+}
+static inline int64_t rdv_lane_get_delay(const struct rdv_entry *e)
+{
+	return (int64_t)((uint64_t)e->next << 32 | e->member);
+}
+void rdv_lane_forget(struct rdv_lane *l, uint32_t ref); /* while recovering: it is not live after all */
+void rdv_lane_write_lane(struct rdv_lane *l, struct rdv_effects *out);
 void rdv_lane_crashed(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_message_state *s,
 		      struct rdv_effects *out);
 #endif

@@ -149,9 +149,10 @@ size_t rdv_lane_bytes(const struct rdv_lane *l)
 	size_t map = rdv_positions_bytes(&l->by_seq) + (size_t)l->order.map.count * 3;
 
 	return sizeof *l + rdv_chunks_bytes(&l->entries) + rdv_chunks_bytes(&l->order.keys) +
-	       (l->dedupe == &l->own_dedupe ? rdv_chunks_bytes(&l->dedupe->items) : 0) + rdv_chunks_bytes(&l->requests) + map +
-	       l->call_capacity * sizeof *l->calls + l->turns.capacity * l->turns.item_size +
-	       l->follow_ups.capacity * l->follow_ups.item_size + l->charges.capacity * l->charges.item_size;
+	       (l->dedupe == &l->own_dedupe ? rdv_chunks_bytes(&l->dedupe->items) : 0) +
+	       rdv_chunks_bytes(&l->requests) + map + l->call_capacity * sizeof *l->calls +
+	       l->turns.capacity * l->turns.item_size + l->follow_ups.capacity * l->follow_ups.item_size +
+	       l->charges.capacity * l->charges.item_size;
 }
 
 uint32_t rdv_lane_stream(const struct rdv_lane *l)
