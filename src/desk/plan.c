@@ -140,12 +140,10 @@ enum redrive_status rdv_plan_get(struct rdv_desk *d, const char *id, struct rdv_
 static bool cursor_number(const char *cursor, uint64_t *out)
 {
 	char again[RDV_CURSOR_TEXT];
-	unsigned long long n = 0;
+	unsigned long long n;
 	*out = 0;
 	if (!cursor[0])
 		return true;
-	if (!isdigit((unsigned char)cursor[0]))
-		return false;
 	n = strtoull(cursor, NULL, 10);
 	snprintf(again, sizeof again, "%llu", n);
 	*out = n;
