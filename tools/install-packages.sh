@@ -1,6 +1,7 @@
 #!/bin/sh
-# install-packages.sh build|check - install the Debian packages of tools/packages.txt that are missing.
-# `check` includes `build`. Does nothing, and needs no rights, when all are there.
+# install-packages.sh build|check|bench - install the Debian packages of tools/packages.txt that are missing.
+# `check` includes `build`, `bench` includes both. Does nothing, and needs no rights, when all are there. The servers that
+# `bench` compares with are not started by their installation, nor at boot: a benchmark starts its own.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-build} in
@@ -27,5 +28,16 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "installing:$missing"
 $as apt-get update -q >/dev/null
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	printf '#!/bin/sh\nexit 101\n' | $as tee $policy >/dev/null
+	$as chmod 755 $policy
+	trap '$as rm -f $policy' EXIT
+fi
 # shellcheck disable=SC2086
 $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/dev/null
+for service in beanstalkd redis-server rabbitmq-server postgresql; do
+	case " $missing " in
+	*" $service "*) $as systemctl disable $service >/dev/null 2>&1 || true ;;
+	esac
+done
