@@ -55,7 +55,7 @@ bool rdv_sleep_wake(struct rdv_api *api, struct rdv_exchange *x);
 
 /* router.c */
 const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
-					   bool *path_known, char allow[64]);
+					       bool *path_known, char allow[64]);
 /* The request's checks before its body: Host, Origin, token, role, query, limits. false: answered. */
 bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *path);
 #endif

@@ -44,7 +44,7 @@ struct rdv_exchange {
 	struct rdv_desk *desk;
 	struct MHD_Connection *connection;
 	const struct rdv_operation *op;
-	char *path; /* owns; as it came, for the `instance` of a problem */
+	char *path;                    /* owns; as it came, for the `instance` of a problem */
 	char *params[RDV_PATH_PARAMS]; /* owns; decoded path parameters in order */
 	size_t param_sizes[RDV_PATH_PARAMS];
 	struct rdv_query_param query[RDV_QUERY_PARAMS];

@@ -4,48 +4,7 @@
 #include "../base/quantity.h"
 #include "../base/text.h"
 #include "api.h"
-
-static char *decode(struct rdv_slice raw, bool plus, size_t *size)
-{
-	struct rdv_buffer spaced, out;
-	rdv_buffer_init(&spaced, 1 << 20);
-	rdv_buffer_init(&out, 1 << 20);
-	rdv_buffer_slice(&spaced, raw);
-	for (size_t i = 0; plus && i < spaced.size; i++)
-		if (spaced.data[i] == '+')
-			spaced.data[i] = ' ';
-	char *text = NULL;
-	if (rdv_percent_decode(&out, rdv_buffer_as_slice(&spaced)) == REDRIVE_OK && !out.failed) {
-		*size = out.size;
-		text = malloc(out.size + 1);
-		if (text) {
-			memcpy(text, rdv_buffer_string(&out), out.size);
-			text[out.size] = '\0';
-		}
-	}
-	rdv_buffer_done(&spaced);
-	rdv_buffer_done(&out);
-	return text;
-}
-
-/* Compares segment by segment; {name} takes any non-empty segment. */
-static bool match_path(const char *pattern, const char *path, struct rdv_slice params[RDV_PATH_PARAMS], size_t *count)
-{
-	*count = 0;
-	while (*pattern == '/' && *path == '/') {
-		size_t a = strcspn(pattern + 1, "/"), b = strcspn(path + 1, "/");
-		if (pattern[1] == '{') {
-			if (*count == RDV_PATH_PARAMS)
-				return false;
-			params[(*count)++] = rdv_slice(path + 1, b);
-		} else if (a != b || memcmp(pattern + 1, path + 1, a) != 0) {
-			return false;
-		}
-		pattern += 1 + a;
-		path += 1 + b;
-	}
-	return *pattern == '\0' && *path == '\0';
-}
+#include "fields.h"
 
 const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
 					       bool *path_known, char allow[64])
@@ -56,7 +15,7 @@ const struct rdv_operation *rdv_operation_find(const char *method, const char *p
 		struct rdv_slice params[RDV_PATH_PARAMS];
 		size_t count;
 		const struct rdv_operation *op = &rdv_operations[i];
-		if (!match_path(op->path, path, params, &count))
+		if (!rdv_field_path(op->path, path, params, RDV_PATH_PARAMS, &count))
 			continue;
 		*path_known = true;
 		bool head = strcmp(method, "HEAD") == 0 && strcmp(op->method, "GET") == 0;
@@ -66,7 +25,7 @@ const struct rdv_operation *rdv_operation_find(const char *method, const char *p
 			continue;
 		}
 		for (size_t p = 0; p < count; p++)
-			x->params[p] = decode(params[p], false, &x->param_sizes[p]);
+			x->params[p] = rdv_field_decode(params[p], false, &x->param_sizes[p]);
 		return op;
 	}
 	return NULL;
@@ -101,7 +60,7 @@ static enum MHD_Result take_query(void *ctx, enum MHD_ValueKind kind, const char
 	if (r->why || x->query_count == RDV_QUERY_PARAMS)
 		return MHD_NO;
 	p->name = *known;
-	p->value = decode(rdv_slice(value, value ? value_size : 0), true, &p->size);
+	p->value = rdv_field_decode(rdv_slice(value, value ? value_size : 0), true, &p->size);
 	if (!p->value) {
 		r->why = "a broken %-escape";
 		return MHD_NO;

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "../../base/quantity.h"
 #include "../../base/text.h"
 #include "../api.h"
+#include "../fields.h"
 #include "../json.h"
 #include "../ndjson.h"
 #include "resources.h"
@@ -42,20 +42,11 @@ static void free_publish(void *state)
 
 /* ---- reading the request ---- */
 
-/* A header value may be percent-encoded; an escape that is none stays as it is. */
 static struct rdv_slice decode_value(struct publish *p, const char *text)
 {
-	struct rdv_slice raw = rdv_slice_text(text);
-	if (!strchr(text, '%') || p->memory_count == HEADERS_MAX + 4)
-		return raw;
-	struct rdv_buffer *out = &p->memory[p->memory_count];
-	rdv_buffer_init(out, 1 << 20);
-	if (rdv_percent_decode(out, raw) != REDRIVE_OK || out->failed) {
-		rdv_buffer_done(out);
-		return raw;
-	}
-	p->memory_count++;
-	return rdv_buffer_as_slice(out);
+	if (p->memory_count == HEADERS_MAX + 4)
+		return rdv_slice_text(text);
+	return rdv_field_value(text, &p->memory[p->memory_count++]);
 }
 
 static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -93,27 +84,12 @@ static bool read_key(struct rdv_exchange *x, struct publish *p)
 
 static bool read_due(struct rdv_exchange *x, struct publish *p)
 {
-	const char *delay = rdv_exchange_header(x, "Redrive-Delay"), *at = rdv_exchange_header(x, "Redrive-Not-Before");
-	int64_t ms = 0;
-	if (delay && at) {
-		rdv_reply_field(x, "Redrive-Delay", "stands together with Redrive-Not-Before: give one of them");
-		return false;
-	}
-	if (delay && rdv_duration_parse(rdv_slice_text(delay), &ms) != REDRIVE_OK) {
-		rdv_reply_field(x, "Redrive-Delay", "is no duration with a unit, like 10s or 5m");
-		return false;
-	}
-	if (at && rdv_wall_parse(rdv_slice_text(at), &p->one.not_before) != REDRIVE_OK) {
-		rdv_reply_field(x, "Redrive-Not-Before", "is no time like 2026-11-30T12:00:00Z, up to the year 9999");
-		return false;
-	}
-	if (ms > 0)
-		p->one.not_before.ms = rdv_ms_add(rdv_wall_now().ms, ms);
-	if (p->one.not_before.ms > 253402300799999) {
-		rdv_reply_field(x, "Redrive-Delay", "lies beyond the year 9999");
-		return false;
-	}
-	return true;
+	const char *field, *wrong;
+	if (rdv_field_due(rdv_exchange_header(x, "Redrive-Delay"), rdv_exchange_header(x, "Redrive-Not-Before"),
+			  rdv_wall_now(), &p->one.not_before, &field, &wrong) == REDRIVE_OK)
+		return true;
+	rdv_reply_field(x, field, "%s", wrong);
+	return false;
 }
 
 static bool read_one(struct rdv_exchange *x, struct publish *p)
