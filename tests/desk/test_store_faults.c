@@ -162,6 +162,31 @@ static void every_failing_call_costs_an_error_and_no_letter(void **state)
 	assert_true(rejected > 20);
 }
 
+/* A sync fails and the file cannot be cut back: its letters lie there, were answered with an error, and come again in
+ * the next segment. They count once. */
+static void what_lies_behind_the_end_of_a_left_segment_never_counts(void **state)
+{
+	for (uint64_t nth = 1; nth <= 6; nth++) {
+		struct world w;
+		world_init(&w, nth);
+		fixture_open(&w.f);
+		fixture_store(&w.f, &(struct fixture_letter){.offset = 900, .route = "first"});
+		rdv_faulty_fail(w.disk, RDV_CALL_SYNC | RDV_CALL_OTHER, nth, EIO, true);
+		put_missing(&w);
+		rdv_faulty_fail(w.disk, 0, 0, 0, false);
+		assert_true(w.rejected > 0);
+		put_missing(&w);
+		assert_true(all_stored(&w));
+		fixture_close(&w.f);
+		remove_indexes(w.f.dir);
+		fixture_open(&w.f);
+		struct fixture_page page;
+		char cursor[RDV_CURSOR_TEXT] = "";
+		assert_int_equal(fixture_list(&w.f, "", 1000, cursor, &page), LETTERS + 1);
+		world_done(&w);
+	}
+}
+
 /* Power fails behind the nth call; what was answered before is there. Then it goes on. */
 static void power_loss_at_any_call_loses_nothing_that_was_answered(void **state)
 {
@@ -271,6 +296,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_failing_call_costs_an_error_and_no_letter),
+		cmocka_unit_test(what_lies_behind_the_end_of_a_left_segment_never_counts),
 		cmocka_unit_test(power_loss_at_any_call_loses_nothing_that_was_answered),
 		cmocka_unit_test(process_death_needs_no_close),
 		cmocka_unit_test(full_disk_is_told_as_full_and_ends_when_there_is_room),
