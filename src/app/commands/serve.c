@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 #ifdef REDRIVE_SYSTEMD
@@ -157,6 +158,21 @@ static void wake_main(void *ctx)
 	kill(getpid(), SIGTERM);
 }
 
+/* What to do about a server that does not start, as far as the error does not say it. */
+static const char *advice(enum redrive_status status)
+{
+	switch (status) {
+	case REDRIVE_CORRUPT:
+		return "\nredrive: nothing was changed. 'redrive journal check DIR' lists the damage; with --repair it "
+		       "copies "
+		       "the segments aside and keeps what is whole";
+	case REDRIVE_VERSION:
+		return "\nredrive: nothing was changed. This data was written by a newer version; start that one";
+	default:
+		return "";
+	}
+}
+
 static int serve(const struct rdv_invocation *in, struct rdv_server *server, struct rdv_settings *settings,
 		 const sigset_t *signals)
 {
@@ -164,7 +180,7 @@ static int serve(const struct rdv_invocation *in, struct rdv_server *server, str
 	server->on_end = wake_main;
 	enum redrive_status status = rdv_server_start(server, settings, &error);
 	if (status != REDRIVE_OK)
-		return rdv_command_fail(rdv_status_info(status)->exit, "%s", error.text);
+		return rdv_command_fail(rdv_status_info(status)->exit, "%s%s", error.text, advice(status));
 	const char *port_file = rdv_option(in, RDV_OPT_PORT_FILE);
 	int code = port_file ? write_port_file(port_file, rdv_api_port(server->api)) : 0;
 	if (code == 0) {
@@ -177,6 +193,16 @@ static int serve(const struct rdv_invocation *in, struct rdv_server *server, str
 	notify("STOPPING=1");
 	status = rdv_server_stop(server);
 	return code ? code : rdv_status_info(status)->exit;
+}
+
+/* A thousand clients and as many handler connections need descriptors: as many as we may have. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static int run(struct rdv_invocation *in)
@@ -193,6 +219,7 @@ static int run(struct rdv_invocation *in)
 	if (rdv_logger_init(&logger, rdv_option(in, RDV_OPT_LOG), rdv_option(in, RDV_OPT_LOG_LEVEL), &error) !=
 	    REDRIVE_OK)
 		return rdv_command_fail(2, "%s", error.text);
+	raise_file_limit();
 	int code = load(in, &settings);
 	struct rdv_server server = {.logger = &logger};
 	if (code == 0)
