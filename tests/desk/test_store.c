@@ -328,6 +328,47 @@ static void newer_version_is_refused_and_nothing_changes(void **state)
 	fixture_done(&f);
 }
 
+static void copy_file(const char *from, const char *to)
+{
+	char command[300];
+	snprintf(command, sizeof command, "cp '%s' '%s'", from, to);
+	assert_int_equal(system(command), 0);
+}
+
+/* A segment holds a good block behind the end that the next one's header tells (a failed sync left it there): its
+ * letter came again, and counts once. */
+static void block_behind_the_told_end_never_counts(void **state)
+{
+	struct fixture f;
+	struct fixture_page page;
+	char path[128], shorter[64], longer[64], cursor[RDV_CURSOR_TEXT] = "";
+	fixture_init(&f);
+	snprintf(shorter, sizeof shorter, "%s/shorter", f.dir);
+	snprintf(longer, sizeof longer, "%s/longer", f.dir);
+	fixture_open(&f);
+	fixture_store(&f, &(struct fixture_letter){.offset = 0, .body_size = 30});
+	fixture_close(&f);
+	first_file(f.dir, "*.seg", path);
+	copy_file(path, shorter);
+	fixture_open(&f);
+	fixture_store(&f, &(struct fixture_letter){.offset = 1, .body_size = 30});
+	fixture_close(&f);
+	copy_file(path, longer);
+	copy_file(shorter, path);
+	remove_indexes(f.dir);
+	f.options.segment_letters = 1;
+	fixture_open(&f);
+	fixture_store(&f, &(struct fixture_letter){.offset = 1, .body_size = 30});
+	fixture_close(&f);
+	copy_file(longer, path);
+	remove_indexes(f.dir);
+	fixture_open(&f);
+	assert_int_equal(fixture_list(&f, "", 10, cursor, &page), 2);
+	for (uint64_t i = 0; i < 2; i++)
+		check_letter(&f, &(struct fixture_letter){.offset = i, .body_size = 30});
+	fixture_done(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +380,7 @@ int main(void)
 		cmocka_unit_test(torn_tail_is_cut_and_said),
 		cmocka_unit_test(damage_is_said_and_hides_nothing_else),
 		cmocka_unit_test(damaged_letter_can_be_taken_in_again),
+		cmocka_unit_test(block_behind_the_told_end_never_counts),
 		cmocka_unit_test(newer_version_is_refused_and_nothing_changes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
