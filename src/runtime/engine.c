@@ -319,7 +319,7 @@ static void free_routes(struct rdv_route *r)
 	}
 }
 
-static void free_lists(struct rdv_engine *e)
+static void free_strands(struct rdv_engine *e)
 {
 	while (e->strands) {
 		struct rdv_strand *next = e->strands->next;
@@ -327,6 +327,10 @@ static void free_lists(struct rdv_engine *e)
 		rdv_strand_free(e->strands);
 		e->strands = next;
 	}
+}
+
+static void free_lists(struct rdv_engine *e)
+{
 	rdv_windows_free(e);
 	while (e->feeds) {
 		struct rdv_feed *next = e->feeds->next;
@@ -358,6 +362,7 @@ void rdv_engine_free(struct rdv_engine *e)
 		return;
 	if (e->thread_started || e->stage == RDV_ENGINE_RUNNING)
 		rdv_engine_stop(e);
+	free_strands(e); /* their lanes look at their route's window */
 	free_routes(e->routes);
 	free_routes(e->gone);
 	if (e->http_pool)

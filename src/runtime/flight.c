@@ -104,18 +104,17 @@ static bool wants_state(const struct rdv_flight *f)
 }
 
 /* Where trimming has moved the message's records meanwhile; false: nowhere else. */
-static bool look_again(struct rdv_engine *e, struct rdv_flight *f, bool state)
+static bool look_again(struct rdv_flight *f, bool state)
 {
-	struct rdv_where where;
-	struct rdv_place *mine = state ? &f->state : &f->body, *now;
+	struct rdv_place *mine = state ? &f->state : &f->body, now;
 
-	if (f->request || rdv_lane_where(f->strand->lane, e->now, f->call.offset, &where) != REDRIVE_OK)
+	if (f->request || !f->strand->lane)
 		return false;
-	now = state ? &where.state_place : &where.body;
-	if (!now->segment || (now->segment == mine->segment && now->offset == mine->offset))
+	now = state ? rdv_lane_state_place(f->strand->lane, f->entry) : rdv_lane_body_place(f->strand->lane, f->entry);
+	if (!now.segment || (now.segment == mine->segment && now.offset == mine->offset))
 		return false;
-	*mine = *now;
-	want(&f->job.reads[state], now);
+	*mine = now;
+	want(&f->job.reads[state], &now);
 	return true;
 }
 
@@ -145,7 +144,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 		if (body->status == REDRIVE_OK) {
 			use_body(f, body->block);
 			body->length = 0;
-		} else if (body->status == REDRIVE_NOT_FOUND && look_again(e, f, false)) {
+		} else if (body->status == REDRIVE_NOT_FOUND && look_again(f, false)) {
 			submit_job(e, f, f->job.work);
 			return false;
 		} else {
@@ -156,7 +155,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 	if (state->length) {
 		if (state->status == REDRIVE_OK) {
 			f->history = state->block;
-		} else if (state->status == REDRIVE_NOT_FOUND && look_again(e, f, true)) {
+		} else if (state->status == REDRIVE_NOT_FOUND && look_again(f, true)) {
 			submit_job(e, f, NULL);
 			return false;
 		}
@@ -530,6 +529,7 @@ void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f)
 	if (!good && f->state.segment && !f->history) {
 		f->stage = RDV_FLIGHT_HISTORY;
 		f->job.reads[0].length = 0;
+		look_again(f, true);
 		want(&f->job.reads[1], &f->state);
 		submit_job(e, f, NULL);
 		return;
@@ -548,9 +548,17 @@ struct restate {
 static void restate_done(struct rdv_engine *e, struct rdv_job *job)
 {
 	struct restate *r = (struct restate *)job;
+	struct rdv_place now =
+		r->strand->lane ? rdv_lane_state_place(r->strand->lane, r->entry) : (struct rdv_place){0};
 	struct rdv_block *block = job->reads[0].status == REDRIVE_OK ? job->reads[0].block : NULL;
 
 	e->reads_open--;
+	if (job->reads[0].status == REDRIVE_NOT_FOUND && now.segment &&
+	    (now.segment != job->reads[0].position.segment || now.offset != job->reads[0].position.offset)) {
+		want(&job->reads[0], &now); /* trimming has moved it */
+		rdv_job_queue(e, job, true);
+		return;
+	}
 	if (r->strand->lane && !e->failed) {
 		rdv_strand_touch(e, r->strand);
 		rdv_lane_restate(r->strand->lane, e->now, r->entry, rdv_block_slice(block), e->effects);

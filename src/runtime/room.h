@@ -18,6 +18,7 @@
 #include "writer.h"
 #include "../base/quantity.h"
 #include "../base/text.h"
+#include "../core/dedupe.h"
 #include "../core/envelope.h"
 #include "../core/fingerprint.h"
 #include "../desk/desk.h"
@@ -83,6 +84,7 @@ struct rdv_route {
 	struct rdv_topic *topic;
 	struct rdv_unit *unit;
 	uint32_t unit_route;
+	struct rdv_dedupe dedupe; /* the window that its lanes share */
 	struct rdv_handler *handler;       /* owns */
 	struct rdv_handler **old_handlers; /* owns: replaced by reloads */
 	size_t old_handler_count;

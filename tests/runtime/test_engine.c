@@ -128,7 +128,7 @@ static void a_delayed_message_waits_over_a_restart_and_is_not_early(void **state
 	e = start_engine(&eo, &o, 1);
 	assert_true(handler_wait(h, &h->done, 1));
 	assert_true(rdv_wall_now().ms >= due);
-	assert_true(rdv_wall_now().ms < due + 3000);
+	assert_true(rdv_wall_now().ms < due + 20000);
 	assert_int_equal(h->seen[0].attempt, 1);
 	rdv_engine_free(e);
 	handler_free(h);
