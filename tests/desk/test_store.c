@@ -341,7 +341,7 @@ static void block_behind_the_told_end_never_counts(void **state)
 {
 	struct fixture f;
 	struct fixture_page page;
-	char path[128], shorter[64], longer[64], cursor[RDV_CURSOR_TEXT] = "";
+	char path[128], shorter[80], longer[80], cursor[RDV_CURSOR_TEXT] = "";
 	fixture_init(&f);
 	snprintf(shorter, sizeof shorter, "%s/shorter", f.dir);
 	snprintf(longer, sizeof longer, "%s/longer", f.dir);
