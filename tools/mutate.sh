@@ -39,6 +39,44 @@ an overdue backlog is released on a ramp|src/core/target_take.c|s/if (t->permits
 HALF knows the throughput before the outage|src/core/evidence.c|s/(back + i)) % RDV_EVIDENCE_SECONDS/i) % RDV_EVIDENCE_SECONDS/|test_evidence
 a rate's burst is a tenth of a second|src/core/permits.c|s/b->per_ms \* 100/b->per_ms * 1000/g|test_permits
 a message dies after exactly its attempts|src/core/lane_verdict.c|s/x->e->charged >= r->attempts/x->e->charged > r->attempts/|test_lane
+an uncharged failure advances nothing|src/core/lane_verdict.c|s/e->charged += x->charged \&\& /e->charged += /|test_lane
+a deferral has its own limit|src/core/lane_verdict.c|s/s->causes.deferrals > r->deferrals/s->causes.deferrals > 100000/|test_lane
+age is judged when a failure is recorded|src/core/lane_verdict.c|s/r->max_age_ms > 0 \&\&/r->max_age_ms < 0 \&\&/|test_lane
+a handler's crash is no charged failure|src/core/lane_verdict.c|s/if (x->cause == RDV_CAUSE_CRASH)/if (x->cause == RDV_CAUSE_NONE)/|test_lane
+a rule's own limits apply|src/core/lane_verdict.c|s/x.retry = rule ? rule : \&l->policy.retry/x.retry = \&l->policy.retry/|test_lane
+drop is only for limits|src/core/lane_verdict.c|s/return reason == RDV_REASON_EXHAUSTED \|\|/return reason == RDV_REASON_REJECTED \|\| reason == RDV_REASON_EXHAUSTED \|\|/|test_lane
+an ack wins over a revoke in flight|src/core/lane_verdict.c|s/if (drop \&\& x->e->revoke/if (x->e->revoke/|test_lane
+a refund reaches charges of the same moment|src/core/lane_verdict.c|s/if (c->at < since.ms)/if (c->at <= since.ms)/|test_lane
+a refund moves the account|src/core/lane_verdict.c|s/l->account.outage++;/l->account.outage += 0;/|test_lane
+one message of a key at a time|src/core/lane_keys.c|s/if (rdv_lane_entry(l, k->turn)->state == RDV_STATE_IN_FLIGHT)/if (false)/|test_lane_order
+a follower waits until the head's end is durable|src/core/lane_keys.c|s/uint32_t ref = k->blocked ? 0 : candidate(l, k);/uint32_t ref = candidate(l, k);/|test_lane_order
+the smallest position goes first|src/core/order.c|s/rdv_entry_at(o->entries, \*at)->seq < e->seq/rdv_entry_at(o->entries, *at)->seq > e->seq/|test_order
+a closed gate holds live messages|src/core/lane_keys.c|s/	if (k->closed)$/	if (false)/|test_lane_order
+a gate is recorded|src/core/lane_keys.c|s/rdv_lane_end_record(l, RDV_RECORD_GATE/(void)at, (void)(l, RDV_RECORD_GATE/|test_lane_order
+followers of that moment die|src/core/lane_state.c|s/if (e->replay \|\| e->seq < dead)/if (true)/|test_lane_order
+a revoked head kills nobody|src/core/lane_state.c|s/reason != RDV_REASON_REVOKED \&\& reason != RDV_REASON_FOLLOWER/reason != RDV_REASON_FOLLOWER/|test_lane_order
+a letter is asked for when dying is durable|src/core/lane.c|s/if (f.turn > turn)/if (false)/|test_lane
+rule 8: too many unrecorded|src/core/lane_dispatch.c|s/l->unrecorded >= l->unrecorded_max/l->unrecorded >= UINT64_MAX/|test_lane
+rule 8: too old unrecorded|src/core/lane_dispatch.c|s/return now.mono.ms - oldest_outcome(l) > UNRECORDED_AGE_MS;/return false;/|test_lane
+an old clock never makes a retry late|src/core/lane_open.c|s/return left < delay ? left : delay;/return left;/|test_lane_recover
+a delay passes while the process is down|src/core/lane_open.c|s/return left < delay ? left : delay;/return delay;/|test_lane_recover
+suspect mode runs one at a time|src/core/lane_dispatch.c|s/(l->suspect_mode \&\& l->call_count)/(false)/|test_lane_recover
+crashes in a row kill|src/core/lane_open.c|s/crashes_in_a_row(s) >= limit/crashes_in_a_row(s) > limit/|test_lane_recover
+a clean stop is no crash|src/core/lane_open.c|s/if (!e->started \|\| !unclean)/if (!e->started)/|test_lane_recover
+a lane's DONE follows a body that moves|src/core/lane_trim.c|s/rdv_lane_add_run(\&l->done, seq, RDV_STATE_DONE, out);/(void)out;/|test_lane_recover
+calls in flight are not counted over a crash|src/core/lane.c|s/a.first -= a.first_calls;/a.first -= 0;/|test_lane_recover
+a live message's key is not beside its replay|src/core/lane_keys.c|s/if (!k->turn \&\& !first_replay(l, k))/if (true)/|test_lane_order
+a replay is in no account|src/core/lane_verdict.c|s/	if (!x->e->replay)$/	if (true)/|test_lane_order
+a cancelled plan takes back|src/core/lane_replay.c|s/l->plans\[i\].cancelled = true;/l->plans[i].cancelled = false;/|test_lane_order
+outcomes are told again after a crash|src/core/lane_open.c|s/rdv_lane_open_requests(l, out);/(void)out;/|test_lane_order
+nothing is due early|src/core/schedule.c|s/if (due <= s->time) {/if (due <= s->time + 1) {/|test_schedule
+the window of dedupe is bounded|src/core/dedupe.c|s/while (d->done > (limit ? limit : 1))/while (false)/|test_dedupe
+a double waits for the owner|src/core/lane_dedupe.c|s/busy = i->state == RDV_DEDUPE_PROCESSING;/busy = false;/|test_lane_order
+a dead owner frees its key|src/core/lane_dedupe.c|s/rdv_dedupe_finish(l->dedupe, item, i->until, l->policy.dedupe.entries);/rdv_dedupe_free(l->dedupe, item);/|test_lane_order
+a position is received once|src/core/lane.c|s/if (m->seq < l->next)/if (false)/|test_lane
+bodies are asked for ahead|src/core/lane_parts.h|s/#define RDV_FETCH_AHEAD_MS 1000/#define RDV_FETCH_AHEAD_MS 100000000/|test_lane
+a named delay ignores min|src/core/lane_verdict.c|s/return rdv_retry_named_delay(x->retry, v->delay_ms);/return rdv_retry_named_delay(x->retry, v->delay_ms < 100 ? 100 : v->delay_ms);/|test_lane
+a lowered limit needs no call|src/core/lane.c|s/return e->charged >= l->policy.retry.attempts/return false \&\& e->charged >= l->policy.retry.attempts/|test_lane
 TABLE
 }
 

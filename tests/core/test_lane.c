@@ -647,6 +647,25 @@ static void a_letter_is_asked_for_only_when_dying_is_durable_and_done_after_it_i
 	assert_int_equal(world_state(&w, m), RDV_STATE_DONE);
 }
 
+static void each_letter_waits_for_its_own_record(void **state)
+{
+	(void)state;
+	w.no_desk = true;
+	world_start(&w);
+	uint64_t a = world_publish(&w, 0), b = world_publish(&w, 0);
+	world_settle(&w);
+	w.no_sync = true;
+	world_answer(&w, a, &world_reject);
+	uint64_t first = w.ticket;
+	world_answer(&w, b, &world_reject);
+	rdv_lane_durable(w.lane, w.now, first, &w.out);
+	world_execute(&w);
+	assert_int_equal(w.letter_count, 1);
+	assert_int_equal(w.letters[0].seq, a);
+	world_sync(&w);
+	assert_int_equal(w.letter_count, 2);
+}
+
 static void the_oldest_unfinished_is_as_old_as_its_publishing(void **state)
 {
 	(void)state;
@@ -729,6 +748,7 @@ int main(void)
 		T(a_waiting_message_can_be_revoked),
 		T(a_revoke_in_flight_loses_against_an_ack_and_wins_against_the_rest),
 		T(a_letter_is_asked_for_only_when_dying_is_durable_and_done_after_it_is_stored),
+		T(each_letter_waits_for_its_own_record),
 		T(the_oldest_unfinished_is_as_old_as_its_publishing),
 		T(a_million_delayed_messages_fit_and_come_in_time),
 	};

@@ -213,6 +213,22 @@ static void a_stop_by_signal_counts_no_crash(void **state)
 	assert_int_equal(rdv_lane_account(w.lane)->crashes, 0);
 }
 
+static void a_clean_end_with_a_call_still_open_counts_no_crash(void **state)
+{
+	(void)state;
+	w.options.start_before_call = true;
+	world_start(&w);
+	uint64_t m = world_publish(&w, 0);
+	for (int i = 0; i < 5; i++) {
+		world_until_called(&w, m); /* a callback that never comes back */
+		rdv_lane_close(w.lane, &w.out);
+		world_settle(&w);
+		world_reopen(&w, false);
+	}
+	deliver(m, &world_ack);
+	assert_int_equal(rdv_lane_account(w.lane)->crashes, 0);
+}
+
 static void suspect_mode_begins_after_two_unclean_opens_without_an_outcome_and_ends_with_one(void **state)
 {
 	(void)state;
@@ -359,6 +375,7 @@ int main(void)
 		T(a_message_that_is_started_last_in_so_many_opens_is_dead),
 		T(those_beside_a_killer_do_not_die_with_it),
 		T(a_stop_by_signal_counts_no_crash),
+		T(a_clean_end_with_a_call_still_open_counts_no_crash),
 		T(suspect_mode_begins_after_two_unclean_opens_without_an_outcome_and_ends_with_one),
 		T(an_outcome_between_two_unclean_opens_prevents_suspect_mode),
 		T(the_epoch_rises_with_every_open),
