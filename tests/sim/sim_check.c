@@ -41,7 +41,8 @@ static void check_fate(struct sim_world *w, struct sim_lane *l, const struct rdv
 		what = "is not durable";
 	else if (mono < f->earliest)
 		what = "is early";
-	else if (e->dispatch.attempt > f->charged + 1u || e->dispatch.attempt < 1)
+	else if (e->dispatch.attempt > f->charged + 1u || e->dispatch.attempt < 1 ||
+		 (e->dispatch.attempt <= f->charged && !sim_target_of(w, l)->refunds))
 		what = "has a wrong attempt number";
 	if (what)
 		sim_fail(w,

@@ -306,6 +306,7 @@ static void note_patience(struct sim_world *w, struct sim_target *t, enum rdv_br
 	struct rdv_target_status after;
 
 	rdv_target_status(t->target, sim_now(w), &after);
+	t->refunds |= before == RDV_UP && after.state == RDV_DOWN;
 	if (before != RDV_DOWN && after.state == RDV_DOWN)
 		t->down_at = sim_now(w).mono.ms;
 	if ((before == RDV_UP && after.state == RDV_DOWN) ||

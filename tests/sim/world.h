@@ -144,6 +144,7 @@ struct sim_target {
 	uint8_t weather;
 	uint32_t calls, probes;
 	int64_t last_ok, down_at; /* mono */
+	bool refunds;             /* it went down in this run: charges may have been given back */
 };
 
 struct sim_call {
@@ -276,7 +277,9 @@ void sim_start(struct sim_world *w); /* the first process, on an empty log */
 void sim_crash(struct sim_world *w);
 void sim_reopen_clean(struct sim_world *w);
 void sim_hand_over(struct sim_world *w, struct sim_lane *l);
-/* A record became durable, or survived: the truth learns from it. */
+
+/* ---- sim_learn.c ---- */
+/* A record was appended; or it became durable, or survived. */
 void sim_learn(struct sim_world *w, const struct sim_frame *f, struct rdv_slice payload, bool durable);
 
 /* ---- sim_chaos.c: publishers and operators ---- */
