@@ -203,6 +203,7 @@ static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 	const struct rdv_names *fills = &l->of[RDV_STORE_FILL], *hints = &l->of[RDV_STORE_HINT],
 			       *spares = &l->of[RDV_STORE_SPARE];
 	const struct rdv_names *segments = &l->of[RDV_STORE_SEGMENT];
+	uint64_t size;
 	size_t i;
 
 	for (i = 0; i < segments->count && segments->items[i] < log->owner_tail; i++) /* of before a repair */
@@ -214,7 +215,8 @@ static void tidy(struct rdv_log *log, const struct rdv_listing *l)
 		if (hints->items[i] < log->owner_tail || hints->items[i] >= log->at.segment)
 			(void)!rdv_store_remove(&log->store, RDV_STORE_HINT, hints->items[i], NULL);
 	for (i = 0; i < spares->count; i++) {
-		if (log->spare_count < RDV_LOG_SPARES)
+		if (log->spare_count < RDV_LOG_SPARES &&
+		    rdv_store_is_whole(&log->store, RDV_STORE_SPARE, spares->items[i], &size))
 			log->spares[log->spare_count++] = spares->items[i];
 		else
 			(void)!rdv_store_remove(&log->store, RDV_STORE_SPARE, spares->items[i], NULL);

@@ -74,6 +74,7 @@ static uint32_t first_that_counts(const struct rdv_segment_header *h, uint32_t c
 static enum redrive_status check_headers(struct rdv_recovery *r, const struct rdv_segment_header *h, uint32_t count,
 					 struct rdv_error *error)
 {
+	uint64_t size;
 	uint32_t i;
 
 	adopt(r, &h[0]);
@@ -84,6 +85,9 @@ static enum redrive_status check_headers(struct rdv_recovery *r, const struct rd
 		if (!same_log(r->store, &h[i]))
 			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset 0: it belongs to another log",
 					     h[i].segment);
+		if (!rdv_store_is_whole(r->store, RDV_STORE_SEGMENT, h[i].segment, &size))
+			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u, offset %u: the file ends there",
+					     h[i].segment, (uint32_t)size);
 		if (h[i].base > r->synced)
 			r->synced = h[i].base;
 		r->segments[i] = (struct rdv_recovered_segment){.number = h[i].segment, .end = RDV_SEGMENT_START};

@@ -198,6 +198,19 @@ enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number,
 	return status == REDRIVE_OK ? status : rdv_error_prefix(error, status, "segment %u", number);
 }
 
+bool rdv_store_is_whole(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, uint64_t *size)
+{
+	int fd;
+
+	*size = 0;
+	if (rdv_store_open(s, kind, number, O_RDONLY, &fd, NULL) != REDRIVE_OK)
+		return false;
+	if (s->ops->size(s->ctx, fd, size) != 0)
+		*size = 0;
+	rdv_store_close(s, fd);
+	return *size >= s->segment_size;
+}
+
 enum redrive_status rdv_store_load(const struct rdv_store *s, uint32_t number, uint8_t *image, struct rdv_error *error)
 {
 	enum redrive_status status;

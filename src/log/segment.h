@@ -71,6 +71,9 @@ enum redrive_status rdv_store_sync_dir(const struct rdv_store *s, struct rdv_err
 /* One segment's header; CORRUPT also when it is that of another segment. */
 enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
 				     struct rdv_error *error) RDV_MUST_CHECK;
+/* False if the file is shorter than a segment, which it never was when it got its name: somebody cut it. `size` is its
+ * own, 0 if that cannot be told. */
+bool rdv_store_is_whole(const struct rdv_store *s, enum rdv_store_kind kind, uint64_t number, uint64_t *size);
 /* The segment's bytes, zeros behind the file's end. `image` has segment_size bytes. */
 enum redrive_status rdv_store_load(const struct rdv_store *s, uint32_t number, uint8_t *image,
 				   struct rdv_error *error) RDV_MUST_CHECK;

@@ -58,6 +58,7 @@ static enum redrive_status identify(struct rdv_survey *v, const struct rdv_segme
 
 static enum redrive_status judge_headers(struct rdv_survey *v, const struct rdv_segment_header *h, const bool *good)
 {
+	uint64_t size;
 	uint32_t i;
 
 	for (i = v->voided; i < v->count; i++) {
@@ -70,6 +71,9 @@ static enum redrive_status judge_headers(struct rdv_survey *v, const struct rdv_
 			return REDRIVE_NO_MEMORY;
 		if (!good[i] &&
 		    !add_gap(v, (struct rdv_survey_gap){{number, 0}, 0, 0, "the segment's header is damaged"}))
+			return REDRIVE_NO_MEMORY;
+		if (good[i] && !rdv_store_is_whole(v->store, RDV_STORE_SEGMENT, number, &size) &&
+		    !add_gap(v, (struct rdv_survey_gap){{number, (uint32_t)size}, 0, 0, "the file ends there"}))
 			return REDRIVE_NO_MEMORY;
 		if (good[i] && h[i].base > v->synced)
 			v->synced = h[i].base;
