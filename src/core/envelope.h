@@ -1,7 +1,8 @@
-/* envelope.h - a dead letter's canonical form: origin, reason, error, attempts; the one format that desk, export and brokers share.
+/* envelope.h - a dead letter's canonical form: origin, reason, error, attempts; the one format that desk, export and
+ * brokers share.
  *
- * Binary, versioned, little-endian: a fixed part that the desk's index reads, then varint-prefixed fields, the headers, the history; the body
- * is not inside: it is stored beside it, byte-exact. Letter id = base32 of 128-bit XXH3 over the
+ * Binary, versioned, little-endian: a fixed part that the desk's index reads, then varint-prefixed fields, the headers,
+ * the history; the body is not inside: it is stored beside it, byte-exact. Letter id = base32 of 128-bit XXH3 over the
  * length-prefixed (cluster, topic, partition, offset, route, generation). Pure; any thread. */
 #ifndef RDV_CORE_ENVELOPE_H
 #define RDV_CORE_ENVELOPE_H
@@ -17,16 +18,16 @@ struct rdv_envelope {
 	bool null_key, tombstone, body_truncated;
 	struct rdv_slice key, publish_id, content_type, traceparent, idempotency_key;
 	struct rdv_slice tenant, schema_version, consumer_version, trace_id; /* of `metadata:` */
-	struct rdv_slice headers; /* encoded list, record.h */
+	struct rdv_slice headers;                                            /* encoded list, record.h */
 	struct rdv_failure failure;
 	uint64_t fingerprint;
 	struct rdv_causes causes;
 	uint32_t deliveries;
 	struct rdv_wall produced_at, first_failed_at, last_failed_at, dead_at;
-	uint64_t body_size;      /* of the original */
-	uint8_t body_sha256[32]; /* of the original */
-	struct rdv_slice replay; /* plan whose replay died, empty = none */
-	struct rdv_slice cause;  /* follower: the letter id it followed, empty = none */
+	uint64_t body_size;           /* of the original */
+	uint8_t body_sha256[32];      /* of the original */
+	struct rdv_slice replay;      /* plan whose replay died, empty = none */
+	struct rdv_slice cause;       /* follower: the letter id it followed, empty = none */
 	struct rdv_slice index_terms; /* encoded list like headers: pointer, value */
 	uint32_t history_omitted, history_count;
 	struct rdv_attempt history[1 + RDV_HISTORY_LAST];

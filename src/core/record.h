@@ -27,7 +27,8 @@ enum rdv_record {
 };
 const char *rdv_record_name(enum rdv_record type);
 
-/* Longest pieces that are stored of what a handler tells; encoders cut at a character's boundary, decoders refuse more. */
+/* Longest pieces that are stored of what a handler tells; encoders cut at a character's boundary, decoders refuse more.
+ */
 #define RDV_ERROR_CLASS_BYTES 256
 #define RDV_ERROR_CODE_BYTES 64
 #define RDV_ERROR_TEXT_BYTES (4 * RDV_ERROR_TEXT_CHARS)
@@ -39,7 +40,9 @@ const char *rdv_record_name(enum rdv_record type);
 
 /* ---- BODY: one message. Everything before `body` is small. ---- */
 enum { RDV_BODY_NULL_KEY = 1, RDV_BODY_TOMBSTONE = 2, RDV_BODY_HAS_ID = 4 };
-#define RDV_BODY_HINT 32 /* version 1, flags 1, reserved 2, body_at 4 (offset of the body bytes), key_hash 8, not_before 8, produced_at 8 */
+#define RDV_BODY_HINT                                                                                                  \
+	32 /* version 1, flags 1, reserved 2, body_at 4 (offset of the body bytes), key_hash 8, not_before 8,          \
+	      produced_at 8 */
 
 struct rdv_header {
 	struct rdv_slice name, value;
@@ -61,7 +64,8 @@ void rdv_body_encode(const struct rdv_body *m, uint8_t *out);
 enum redrive_status rdv_body_decode(struct rdv_slice payload, struct rdv_body *out) RDV_MUST_CHECK;
 /* The hint part alone (payload may be cut after it): flags, key_hash, not_before, produced_at. */
 enum redrive_status rdv_body_decode_hint(struct rdv_slice payload, struct rdv_body *out) RDV_MUST_CHECK;
-/* Encoded header list: appends one header / iterates. Iteration: *r from rdv_headers_begin; false at the end or on damage. */
+/* Encoded header list: appends one header / iterates. Iteration: *r from rdv_headers_begin; false at the end or on
+ * damage. */
 /* An empty slice is an empty list. */
 void rdv_headers_encode(struct rdv_buffer *out, const struct rdv_header *items, size_t count);
 struct rdv_reader rdv_headers_begin(struct rdv_slice headers, uint64_t *count);
@@ -70,40 +74,40 @@ bool rdv_headers_next(struct rdv_reader *r, struct rdv_header *out);
 bool rdv_headers_valid(struct rdv_slice headers);
 
 /* ---- STATE: the whole state of one live message on one lane. ---- */
-struct rdv_attempt {       /* one line of the history */
-	uint32_t n;        /* running number of the delivery, 1 = first */
+struct rdv_attempt { /* one line of the history */
+	uint32_t n;  /* running number of the delivery, 1 = first */
 	struct rdv_wall at;
 	int64_t took_ms;
 	uint8_t verdict, cause; /* enums of message.h */
 	bool duplicate;
-	struct rdv_wall next_at; /* 0 = none */
+	struct rdv_wall next_at;            /* 0 = none */
 	struct rdv_slice code, class, text; /* text at most RDV_HISTORY_TEXT_BYTES */
 };
 
-struct rdv_causes { /* counts by cause */
+struct rdv_causes {        /* counts by cause */
 	uint32_t failures; /* charged; timeouts and rejects included */
 	uint32_t timeouts, crashes, shutdowns, deferrals, outage;
 };
 
 #define RDV_STATE_HINT 40 /* the fixed part, see record.c */
 struct rdv_message_state {
-	enum rdv_state kind;        /* WAITING, DYING, or READY (after a shutdown or a lease given back) */
-	enum rdv_reason reason;     /* DYING */
-	uint8_t suspicion;          /* charged failures while others succeeded, 0..3 */
-	bool last_bad_charged;      /* the last failure was bad evidence and charged: may be refunded */
+	enum rdv_state kind;    /* WAITING, DYING, or READY (after a shutdown or a lease given back) */
+	enum rdv_reason reason; /* DYING */
+	uint8_t suspicion;      /* charged failures while others succeeded, 0..3 */
+	bool last_bad_charged;  /* the last failure was bad evidence and charged: may be refunded */
 	struct rdv_wall due;
-	int64_t delay_ms;           /* due - when it was decided */
-	uint32_t deliveries;        /* all that ever went out */
+	int64_t delay_ms;    /* due - when it was decided */
+	uint32_t deliveries; /* all that ever went out */
 	struct rdv_causes causes;
-	struct rdv_wall first_at;   /* first delivery; 0 = none yet */
+	struct rdv_wall first_at; /* first delivery; 0 = none yet */
 	struct rdv_wall first_failed_at, last_failed_at;
-	uint64_t cause_seq;         /* follower: UINT64_MAX = none */
-	uint64_t fingerprint;       /* of the last failure */
+	uint64_t cause_seq;   /* follower: UINT64_MAX = none */
+	uint64_t fingerprint; /* of the last failure */
 	uint32_t generation;
 	struct rdv_slice handler_version;
 	struct rdv_failure failure; /* the last one */
 	uint32_t history_omitted;
-	uint32_t history_count;     /* <= 1 + RDV_HISTORY_LAST */
+	uint32_t history_count; /* <= 1 + RDV_HISTORY_LAST */
 	struct rdv_attempt history[1 + RDV_HISTORY_LAST];
 };
 void rdv_state_encode(const struct rdv_message_state *s, struct rdv_buffer *out);
@@ -140,9 +144,9 @@ enum redrive_status rdv_topic_decode(struct rdv_slice payload, struct rdv_topic_
 struct rdv_lane_fields {
 	struct rdv_slice route, topic;
 	uint32_t partition, partition_stream;
-	uint64_t start;  /* first offset this lane is responsible for */
-	uint64_t epoch;  /* of the last OPEN */
-	bool clean;      /* the last CLOSE was clean */
+	uint64_t start; /* first offset this lane is responsible for */
+	uint64_t epoch; /* of the last OPEN */
+	bool clean;     /* the last CLOSE was clean */
 	bool orphan, discarded;
 	uint32_t opens_without_outcome;
 };
@@ -173,15 +177,16 @@ enum rdv_request_state { RDV_REQUEST_OPEN = 1, RDV_REQUEST_FINISHED = 2, RDV_REQ
 struct rdv_request {
 	enum rdv_request_kind kind;
 	enum rdv_request_state state;
-	uint64_t seq;        /* the message's */
-	uint64_t key_hash;   /* 0 = null key */
-	uint8_t letter[16];  /* letter id */
-	uint64_t plan;       /* the desk's number of the plan */
-	uint32_t generation; /* of the letter that is replayed */
+	uint64_t seq;                 /* the message's */
+	uint64_t key_hash;            /* 0 = null key */
+	uint8_t letter[16];           /* letter id */
+	uint64_t plan;                /* the desk's number of the plan */
+	uint32_t generation;          /* of the letter that is replayed */
 	uint32_t charged, deliveries; /* attempts of this replay so far */
-	struct rdv_wall due; int64_t delay_ms;
-	enum rdv_state outcome;       /* when finished */
-	struct rdv_slice plan_name;   /* for Redrive-Replay */
+	struct rdv_wall due;
+	int64_t delay_ms;
+	enum rdv_state outcome;     /* when finished */
+	struct rdv_slice plan_name; /* for Redrive-Replay */
 };
 void rdv_request_encode(const struct rdv_request *q, struct rdv_buffer *out);
 enum redrive_status rdv_request_decode(struct rdv_slice payload, struct rdv_request *out) RDV_MUST_CHECK;
