@@ -191,13 +191,15 @@ void rdv_buffer_printf(struct rdv_buffer *b, const char *fmt, ...)
 
 void rdv_buffer_varint_long(struct rdv_buffer *b, uint64_t v)
 {
-	uint8_t bytes[10];
-	size_t n = 0;
+	size_t n = (size_t)(63 - __builtin_clzll(v | 1)) / 7 + 1;
+	uint8_t *to = rdv_buffer_reserve(b, n);
 
+	if (!to)
+		return;
+	b->size += n;
 	for (; v >= 0x80; v >>= 7)
-		bytes[n++] = (uint8_t)(v | 0x80);
-	bytes[n++] = (uint8_t)v;
-	rdv_buffer_append(b, bytes, n);
+		*to++ = (uint8_t)(v | 0x80);
+	*to = (uint8_t)v;
 }
 
 const char *rdv_buffer_string(struct rdv_buffer *b)

@@ -44,16 +44,11 @@ static bool grow(struct rdv_effects *e)
 	return true;
 }
 
-struct rdv_effect *rdv_effects_add(struct rdv_effects *e, enum rdv_effect_kind kind, struct rdv_lane *lane)
+struct rdv_effect *rdv_effects_add_slow(struct rdv_effects *e, enum rdv_effect_kind kind, struct rdv_lane *lane)
 {
-	struct rdv_effect *item;
-
-	if (e->count == e->capacity && !grow(e)) {
-		e->failed = true;
-		item = &e->scratch;
-	} else {
-		item = &e->items[e->count++];
-	}
-	*item = (struct rdv_effect){.kind = kind, .lane = lane};
-	return item;
+	if (e->count < e->capacity || grow(e))
+		return rdv_effects_add(e, kind, lane);
+	e->failed = true;
+	e->scratch = (struct rdv_effect){.kind = kind, .lane = lane};
+	return &e->scratch;
 }

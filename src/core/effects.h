@@ -16,7 +16,8 @@ enum rdv_effect_kind {
 	RDV_EFFECT_RECORD,   /* append this record; the batch's ticket comes back by rdv_lane_durable */
 	RDV_EFFECT_LETTER,   /* a message is dying: make and store its letter; answer by rdv_lane_lettered */
 	RDV_EFFECT_OUTCOME,  /* a replay request ended: tell the desk; answer by rdv_lane_outcome_stored */
-	RDV_EFFECT_RELEASED, /* `count` records of `segment` are not live any more: rdv_log_live(segment, -count, -bytes) */
+	RDV_EFFECT_RELEASED, /* `count` records of `segment` are not live any more: rdv_log_live(segment, -count,
+				-bytes) */
 	RDV_EFFECT_ALARM,    /* tell people: text in bytes */
 	RDV_EFFECT_RESTATE,  /* read the STATE at `restate` (as for a verdict's history); answer by rdv_lane_restate */
 	RDV_EFFECT_KIND_COUNT
@@ -35,15 +36,16 @@ struct rdv_effect {
 	uint32_t entry; /* the lane's reference of the message */
 	union {
 		struct {
-			struct rdv_place body;  /* BODY record; for a replay with its own body: segment 0, see request */
+			struct rdv_place body; /* BODY record; for a replay with its own body: segment 0, see request */
 			struct rdv_place state; /* last STATE record, segment 0 = none (no history yet) */
 			uint64_t call;          /* unique per lane and run: a verdict must carry it back */
 			uint64_t request;       /* replay request number, 0 = live message */
 			uint32_t attempt;       /* 1 + charged failures */
 			enum rdv_class class;
 			bool probe;
-			bool started; /* STARTED must be durable before the call: hold the call back until this turn's ticket is durable (its
-					 RECORD comes with this turn's rdv_lane_flush, one for all) */
+			bool started; /* STARTED must be durable before the call: hold the call back until this turn's
+					 ticket is durable (its RECORD comes with this turn's rdv_lane_flush, one for
+					 all) */
 		} dispatch;
 		struct {
 			enum rdv_record type;
@@ -51,7 +53,8 @@ struct rdv_effect {
 			size_t at, size;    /* payload in the arena */
 			uint16_t hint_size; /* first bytes of it that recovery needs */
 			bool outcome;       /* an outcome or state of a message: may use the reserve */
-			bool owns_state;    /* after the append, report the position by rdv_lane_placed(lane, entry, place) */
+			bool owns_state; /* after the append, report the position by rdv_lane_placed(lane, entry, place)
+					  */
 		} record;
 		struct {
 			struct rdv_place body, state;
@@ -63,7 +66,8 @@ struct rdv_effect {
 		} letter;
 		struct {
 			uint64_t request;
-			enum rdv_state outcome; /* ACKED, DEAD, REVOKED, or READY = taken back before any delivery, WAITING = taken back after one */
+			enum rdv_state outcome; /* ACKED, DEAD, REVOKED, or READY = taken back before any delivery,
+						   WAITING = taken back after one */
 			uint32_t attempts;
 		} outcome;
 		struct {
@@ -71,7 +75,7 @@ struct rdv_effect {
 			uint64_t bytes; /* payload bytes of those records */
 		} released;
 		struct {
-			size_t at, size; /* text in the arena */
+			size_t at, size;  /* text in the arena */
 			uint8_t severity; /* 0 = P0 .. 2 */
 		} alarm;
 		struct rdv_place restate;
@@ -89,8 +93,19 @@ struct rdv_effects {
 void rdv_effects_init(struct rdv_effects *e);
 void rdv_effects_done(struct rdv_effects *e);
 void rdv_effects_clear(struct rdv_effects *e);
+struct rdv_effect *rdv_effects_add_slow(struct rdv_effects *e, enum rdv_effect_kind kind, struct rdv_lane *lane);
 /* A zeroed effect appended; never NULL: without memory a scratch item is returned and `failed` set. */
-struct rdv_effect *rdv_effects_add(struct rdv_effects *e, enum rdv_effect_kind kind, struct rdv_lane *lane);
+static inline struct rdv_effect *rdv_effects_add(struct rdv_effects *e, enum rdv_effect_kind kind,
+						 struct rdv_lane *lane)
+{
+	struct rdv_effect *item;
+
+	if (e->count == e->capacity)
+		return rdv_effects_add_slow(e, kind, lane);
+	item = &e->items[e->count++];
+	*item = (struct rdv_effect){.kind = kind, .lane = lane};
+	return item;
+}
 static inline struct rdv_slice rdv_effects_bytes(const struct rdv_effects *e, size_t at, size_t size)
 {
 	return rdv_slice(e->arena.data + at, size);
