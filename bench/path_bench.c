@@ -195,7 +195,7 @@ static void run(const struct work *work, const char *dir)
 	struct redrive *r;
 	uint64_t published;
 
-	must(redrive_open(dir, NULL, &r, &error), &error);
+	must(redrive_open(dir, (const char *const[]){"drain=100ms", NULL}, &r, &error), &error);
 	for (unsigned i = 0; i < (unsigned)set.routes; i++)
 		add_route(r, work, i);
 	must(redrive_start(r, &error), &error);
