@@ -1,5 +1,5 @@
-/* raw_log.h - the raw limit that embedded figures are compared with: one write and one fdatasync for every 1,000 records of the same
- * bytes, into files that were filled with zeros before. Returns records per second. */
+/* raw_log.h - the raw limit that embedded figures are compared with: one write and one fdatasync for every 1,000
+ * records of the same bytes, into files that were filled with zeros before. Returns records per second. */
 #ifndef BENCH_RAW_LOG_H
 #define BENCH_RAW_LOG_H
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* embed.c - Redrive inside a program: a queue on disk, a handler that fails at first, retries, an account that adds up.
  *
- *	cc embed.c -o embed $(pkg-config --cflags --libs redrive) && ./embed     (before installing: PKG_CONFIG_PATH=../build)
+ *	cc embed.c -o embed $(pkg-config --cflags --libs redrive) && ./embed     (before installing:
+ *PKG_CONFIG_PATH=../build)
  */
 #include <redrive.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* redrive.h - the public C API of Redrive: a durable queue with retries, isolation and dead letters inside your program.
+/* redrive.h - the public C API of Redrive: a durable queue with retries, isolation and dead letters inside your
+ *program.
  *
  *	struct redrive *r;
  *	redrive_open("data", NULL, &r, NULL);
@@ -10,10 +11,10 @@
  *	redrive_free(r);
  *
  * Settings are "key=value" texts in a list that ends with NULL; keys and values are those of the configuration file
- * (docs: configuration), with a dot for nesting: "retry.base=1s". Every message is delivered at least once: make the handler idempotent,
- * for example with redrive_idempotency_key().
- * The library starts threads, but never forks, installs no signal handler, and prints nothing. All functions may be
- * called from any thread, unless they say otherwise. Structs are filled with zeros before use, so that a later version can add fields. */
+ * (docs: configuration), with a dot for nesting: "retry.base=1s". Every message is delivered at least once: make the
+ *handler idempotent, for example with redrive_idempotency_key(). The library starts threads, but never forks, installs
+ *no signal handler, and prints nothing. All functions may be called from any thread, unless they say otherwise. Structs
+ *are filled with zeros before use, so that a later version can add fields. */
 #ifndef REDRIVE_H
 #define REDRIVE_H
 
@@ -53,7 +54,7 @@ enum redrive_status {
 	REDRIVE_CORRUPT,      /* stored bytes are damaged */
 	REDRIVE_VERSION,      /* stored bytes are of a newer version */
 	REDRIVE_NO_MEMORY,
-	REDRIVE_INTERNAL,     /* a defect of ours */
+	REDRIVE_INTERNAL, /* a defect of ours */
 	REDRIVE_STATUS_COUNT
 };
 
@@ -87,9 +88,11 @@ enum redrive_verdict {
 /* Runs on one of the route's threads, at most `threads` at a time. */
 typedef enum redrive_verdict (*redrive_handler)(void *ctx, struct redrive_delivery *delivery);
 
-/* Adds a route before redrive_start(). Settings of a route: preset, partitions, concurrency, rate, order, after_dead, timeout, storm,
- * retry.attempts, .backoff, .base, .factor, .exponent, .cap, .jitter, .min, .max_age, .crashes, .deferrals, .on_exhausted, .window, .delays
- * ("1s,5s"), breaker (off), budget (off), dedupe.by, .ttl, .entries, target; threads (callback; default 1, at most 64), lease_for (lease). */
+/* Adds a route before redrive_start(). Settings of a route: preset, partitions, concurrency, rate, order, after_dead,
+ * timeout, storm, retry.attempts, .backoff, .base, .factor, .exponent, .cap, .jitter, .min, .max_age, .crashes,
+ * .deferrals, .on_exhausted, .window, .delays
+ * ("1s,5s"), breaker (off), budget (off), dedupe.by, .ttl, .entries, target; threads (callback; default 1, at most 64),
+ * lease_for (lease). */
 REDRIVE_API enum redrive_status redrive_add_callback(struct redrive *r, const char *name, const char *topic,
 						     const char *const settings[], redrive_handler handler, void *ctx,
 						     struct redrive_error *error) REDRIVE_MUST_CHECK;
@@ -97,13 +100,16 @@ REDRIVE_API enum redrive_status redrive_add_http(struct redrive *r, const char *
 						 const char *const settings[], const char *url,
 						 struct redrive_error *error) REDRIVE_MUST_CHECK;
 REDRIVE_API enum redrive_status redrive_add_lease(struct redrive *r, const char *name, const char *topic,
-						  const char *const settings[], struct redrive_error *error) REDRIVE_MUST_CHECK;
+						  const char *const settings[],
+						  struct redrive_error *error) REDRIVE_MUST_CHECK;
 
 /* Reads the journal and begins to deliver. */
 REDRIVE_API enum redrive_status redrive_start(struct redrive *r, struct redrive_error *error) REDRIVE_MUST_CHECK;
-/* Starts, if that was not done, and returns when another thread calls redrive_stop() (OK) or the log has failed (FAILED). */
+/* Starts, if that was not done, and returns when another thread calls redrive_stop() (OK) or the log has failed
+ * (FAILED). */
 REDRIVE_API enum redrive_status redrive_run(struct redrive *r, struct redrive_error *error) REDRIVE_MUST_CHECK;
-/* No new deliveries; waits for those under way, at most `drain`; then everything is on disk and the threads have ended. Not from a handler. */
+/* No new deliveries; waits for those under way, at most `drain`; then everything is on disk and the threads have ended.
+ * Not from a handler. */
 REDRIVE_API void redrive_stop(struct redrive *r);
 /* Stops first if that was not done. Accepts NULL. */
 REDRIVE_API void redrive_free(struct redrive *r);
@@ -134,13 +140,16 @@ struct redrive_position {
 	uint64_t offset;
 };
 /* All or nothing; returns when they are on disk. positions: count of them, or NULL. */
-REDRIVE_API enum redrive_status redrive_publish(struct redrive *r, const char *topic, const struct redrive_message *messages, size_t count,
-						struct redrive_position *positions, struct redrive_error *error) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_publish(struct redrive *r, const char *topic,
+						const struct redrive_message *messages, size_t count,
+						struct redrive_position *positions,
+						struct redrive_error *error) REDRIVE_MUST_CHECK;
 typedef void (*redrive_published)(void *ctx, enum redrive_status status);
-/* The same without waiting: `done` is called from one of the library's threads when they are on disk or that has failed; it must not block.
- * Not OK: it will not be called. */
-REDRIVE_API enum redrive_status redrive_publish_async(struct redrive *r, const char *topic, const struct redrive_message *messages,
-						      size_t count, redrive_published done, void *ctx,
+/* The same without waiting: `done` is called from one of the library's threads when they are on disk or that has
+ * failed; it must not block. Not OK: it will not be called. */
+REDRIVE_API enum redrive_status redrive_publish_async(struct redrive *r, const char *topic,
+						      const struct redrive_message *messages, size_t count,
+						      redrive_published done, void *ctx,
 						      struct redrive_error *error) REDRIVE_MUST_CHECK;
 
 /* ---- in a handler: what is delivered. Valid until the verdict. ---- */
@@ -154,19 +163,22 @@ REDRIVE_API struct redrive_bytes redrive_key(const struct redrive_delivery *d);
 REDRIVE_API struct redrive_bytes redrive_content_type(const struct redrive_delivery *d);
 REDRIVE_API struct redrive_bytes redrive_header(const struct redrive_delivery *d, const char *name);
 /* The number `index` of all headers; 0 when there are no more. */
-REDRIVE_API int redrive_header_at(const struct redrive_delivery *d, size_t index, struct redrive_bytes *name, struct redrive_bytes *value);
-REDRIVE_API struct redrive_bytes redrive_idempotency_key(const struct redrive_delivery *d); /* the same for all attempts */
-REDRIVE_API const char *redrive_message_id(const struct redrive_delivery *d);              /* "topic-partition-offset" */
+REDRIVE_API int redrive_header_at(const struct redrive_delivery *d, size_t index, struct redrive_bytes *name,
+				  struct redrive_bytes *value);
+REDRIVE_API struct redrive_bytes
+redrive_idempotency_key(const struct redrive_delivery *d);                    /* the same for all attempts */
+REDRIVE_API const char *redrive_message_id(const struct redrive_delivery *d); /* "topic-partition-offset" */
 REDRIVE_API const char *redrive_topic(const struct redrive_delivery *d);
 REDRIVE_API uint32_t redrive_partition(const struct redrive_delivery *d);
 REDRIVE_API uint64_t redrive_offset(const struct redrive_delivery *d);
-REDRIVE_API uint32_t redrive_attempt(const struct redrive_delivery *d); /* 1 = the first */
+REDRIVE_API uint32_t redrive_attempt(const struct redrive_delivery *d);   /* 1 = the first */
 REDRIVE_API const char *redrive_replay(const struct redrive_delivery *d); /* plan of a replay, or NULL */
 
 /* ---- verdicts ---- */
 
 /* Before returning RETRY, REJECT or DEFER: what went wrong (any may be NULL; copied), and when again. */
-REDRIVE_API void redrive_set_error(struct redrive_delivery *d, const char *error_class, const char *code, const char *text, const char *stack);
+REDRIVE_API void redrive_set_error(struct redrive_delivery *d, const char *error_class, const char *code,
+				   const char *text, const char *stack);
 REDRIVE_API void redrive_set_delay(struct redrive_delivery *d, int64_t delay_ms);
 
 struct redrive_answer { /* texts are copied */
@@ -182,18 +194,21 @@ struct redrive_ticket { /* of a delivery whose verdict comes later; a plain valu
 };
 REDRIVE_API struct redrive_ticket redrive_later(const struct redrive_delivery *d);
 /* TIMEOUT: too late, the message is retried. NOT_FOUND: answered before. Only while the engine runs. */
-REDRIVE_API enum redrive_status redrive_answer(struct redrive *r, struct redrive_ticket ticket, const struct redrive_answer *answer) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_answer(struct redrive *r, struct redrive_ticket ticket,
+					       const struct redrive_answer *answer) REDRIVE_MUST_CHECK;
 
 /* ---- leases ---- */
 
 /* Called for each leased message; token is copied by the callee; d is valid during the call only. */
 typedef void (*redrive_leased)(void *ctx, const char *token, const struct redrive_delivery *d);
 /* Leases up to max messages; waits at most wait_ms for the first. lease_for_ms 0 = the route's. */
-REDRIVE_API enum redrive_status redrive_lease(struct redrive *r, const char *route, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
-					      redrive_leased each, void *ctx) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_lease(struct redrive *r, const char *route, uint32_t max, int64_t wait_ms,
+					      int64_t lease_for_ms, redrive_leased each, void *ctx) REDRIVE_MUST_CHECK;
 /* NOT_FOUND: unknown token; CONFLICT: it expired and another has the message. */
-REDRIVE_API enum redrive_status redrive_lease_answer(struct redrive *r, const char *token, const struct redrive_answer *answer) REDRIVE_MUST_CHECK;
-REDRIVE_API enum redrive_status redrive_lease_extend(struct redrive *r, const char *token, int64_t lease_for_ms) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_lease_answer(struct redrive *r, const char *token,
+						     const struct redrive_answer *answer) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_lease_extend(struct redrive *r, const char *token,
+						     int64_t lease_for_ms) REDRIVE_MUST_CHECK;
 
 /* ---- status ---- */
 
@@ -202,11 +217,14 @@ struct redrive_counts { /* received = acked + ready + waiting + held + in_flight
 	uint64_t first, retries, failed, timeouts, rejected, outage;
 	uint64_t reserved[8];
 };
-REDRIVE_API enum redrive_status redrive_route_counts(struct redrive *r, const char *route, struct redrive_counts *out) REDRIVE_MUST_CHECK;
-REDRIVE_API enum redrive_status redrive_pause(struct redrive *r, const char *route, int paused) REDRIVE_MUST_CHECK; /* survives restarts */
-/* Where a message is: a static word (ready, in_flight, waiting, held, acked, dropped, done, dead, revoked, replaying). id: a message id or
- * the producer's. */
-REDRIVE_API enum redrive_status redrive_where(struct redrive *r, const char *route, const char *id, const char **state) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_route_counts(struct redrive *r, const char *route,
+						     struct redrive_counts *out) REDRIVE_MUST_CHECK;
+REDRIVE_API enum redrive_status redrive_pause(struct redrive *r, const char *route,
+					      int paused) REDRIVE_MUST_CHECK; /* survives restarts */
+/* Where a message is: a static word (ready, in_flight, waiting, held, acked, dropped, done, dead, revoked, replaying).
+ * id: a message id or the producer's. */
+REDRIVE_API enum redrive_status redrive_where(struct redrive *r, const char *route, const char *id,
+					      const char **state) REDRIVE_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -28,6 +28,12 @@ if [ -n "$long" ]; then
 	echo "$long"
 	faults=1
 fi
-tr '\n' '\0' <"$list" | xargs -0 -n 16 -P 2 clang-format-14 --dry-run --Werror -style=file || faults=1
+# One line a file, not one a fault: clang-format knows how to correct it.
+bad=$(tr '\n' '\0' <"$list" | xargs -0 -n 1 -P 2 sh -c 'clang-format-14 --dry-run --Werror -style=file "$0" 2>/dev/null ||
+	echo "$0: not formatted: clang-format-14 -i $0"')
+if [ -n "$bad" ]; then
+	echo "$bad"
+	faults=1
+fi
 echo "check-style: $files files, $([ $faults = 0 ] && echo "no fault" || echo "faults above")"
 exit $faults

@@ -12,8 +12,8 @@
 #include "permits.h"
 #include "target.h"
 
-/* A message's failures count once in a HALF: nothing is charged there, so a few poison messages, tried again and again at a
- * low rate, would otherwise keep every slice under 90 % for ever. An outage fails ever new messages. */
+/* A message's failures count once in a HALF: nothing is charged there, so a few poison messages, tried again and again
+ * at a low rate, would otherwise keep every slice under 90 % for ever. An outage fails ever new messages. */
 #define RDV_HALF_FAILED 64u
 
 struct rdv_breaker_machine {

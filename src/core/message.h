@@ -98,11 +98,13 @@ struct rdv_verdict {
 	enum rdv_verdict_kind kind;
 	enum rdv_cause cause;
 	enum rdv_kind evidence;
-	bool has_delay;         /* the handler named a delay (Retry-After, Redrive-Delay, lease delay_ms): bounded by cap, no jitter */
-	int64_t delay_ms;       /* valid when has_delay; 0 is allowed and ignores `min` */
+	bool has_delay;   /* the handler named a delay (Retry-After, Redrive-Delay, lease delay_ms): bounded by cap, no
+			     jitter */
+	int64_t delay_ms; /* valid when has_delay; 0 is allowed and ignores `min` */
 	int64_t target_hold_ms; /* > 0: Retry-After of a 429 or 503: the whole target waits (at most 5 min) */
-	uint16_t rule;          /* 1-based index of the user's rule that decided, whose limits then apply; 0 = the built-in table */
-	bool duplicate;         /* the handler said it had processed it before */
+	uint16_t rule; /* 1-based index of the user's rule that decided, whose limits then apply; 0 = the built-in table
+			*/
+	bool duplicate; /* the handler said it had processed it before */
 	int64_t took_ms;
 	uint64_t fingerprint; /* of the failure (fingerprint.h); 0 for ok */
 	struct rdv_failure failure;

@@ -1,7 +1,8 @@
 /* cache.h - bodies read ahead: by place, bounded in bytes, each used once.
  *
- * An entry is being read or there. Who takes it owns the block. When `bytes` would pass the limit, entries that nobody came for go,
- * oldest first; if that is not enough, the read-ahead is not done: dispatching then reads for itself. Core thread. */
+ * An entry is being read or there. Who takes it owns the block. When `bytes` would pass the limit, entries that nobody
+ * came for go, oldest first; if that is not enough, the read-ahead is not done: dispatching then reads for itself. Core
+ * thread. */
 #ifndef RDV_RUNTIME_CACHE_H
 #define RDV_RUNTIME_CACHE_H
 #include "reader.h"
@@ -11,8 +12,8 @@
 
 struct rdv_flight;
 struct rdv_ahead {
-	struct rdv_job job; /* first */
-	struct rdv_ahead *link;            /* of its bucket, or of the free list */
+	struct rdv_job job;     /* first */
+	struct rdv_ahead *link; /* of its bucket, or of the free list */
 	struct rdv_ahead *newer, *older;
 	struct rdv_place place;
 	struct rdv_block *block;    /* owns; NULL while it is being read */

@@ -1,9 +1,9 @@
 /* engine.h - the core thread and everything around it: where events meet effects.
  *
- * One engine per data directory. Routes are added before start or by reload. Publishing goes straight to the log (any thread);
- * every question and command of other threads is executed on the core thread by rdv_engine_call, which waits for its end (bounded
- * work only). Owns: log, topics, lanes, targets, dispatchers, handlers, threads, the desk's intake.
- * Used by src/library.c (C API) and src/app/serve.c (program) alike. */
+ * One engine per data directory. Routes are added before start or by reload. Publishing goes straight to the log (any
+ * thread); every question and command of other threads is executed on the core thread by rdv_engine_call, which waits
+ * for its end (bounded work only). Owns: log, topics, lanes, targets, dispatchers, handlers, threads, the desk's
+ * intake. Used by src/library.c (C API) and src/app/serve.c (program) alike. */
 #ifndef RDV_RUNTIME_ENGINE_H
 #define RDV_RUNTIME_ENGINE_H
 #include "../brokers/embedded/topic.h"
@@ -16,12 +16,15 @@ struct rdv_desk;
 enum rdv_handler_kind { RDV_HANDLER_HTTP, RDV_HANDLER_EXEC, RDV_HANDLER_CALLBACK, RDV_HANDLER_LEASE };
 
 #define RDV_INDEX_MAX 8
-struct rdv_metadata { const char *tenant, *schema_version, *consumer_version, *trace_id; }; /* "header:NAME", "json:/pointer" or a literal; NULL = none */
+struct rdv_metadata {
+	const char *tenant, *schema_version, *consumer_version, *trace_id;
+}; /* "header:NAME", "json:/pointer" or a literal; NULL = none */
 
 struct rdv_route_options { /* all borrowed until the call returns */
 	const char *name, *topic;
 	uint32_t partitions;
-	const char *target;     /* name of the target to join; NULL = by the handler (scheme, host, port; else the route itself) */
+	const char *target; /* name of the target to join; NULL = by the handler (scheme, host, port; else the route
+			       itself) */
 	bool importance_high;
 	int64_t sla_ms;
 	struct rdv_lane_policy lane;
@@ -34,22 +37,24 @@ struct rdv_route_options { /* all borrowed until the call returns */
 	struct rdv_callback_options callback;
 	struct rdv_lease_options lease;
 	struct rdv_metadata metadata;
-	const char *const *index; size_t index_count; /* "json:/orderId" */
+	const char *const *index;
+	size_t index_count; /* "json:/orderId" */
 };
 
 struct rdv_engine_options {
 	const char *dir;
-	uint64_t journal;   /* 0 = automatic */
+	uint64_t journal; /* 0 = automatic */
 	uint64_t disk_free;
 	uint64_t ids;
 	uint64_t body_max, headers_max, batch_max;
 	int64_t drain_ms;
-	uint32_t segment_size; /* 0 = default; tests */
+	uint32_t segment_size;            /* 0 = default; tests */
 	const struct rdv_file_ops *files; /* of the log; NULL = the real ones; tests */
 	void *files_ctx;
-	bool exec_allowed;  /* the program; the library has no exec */
-	bool library;       /* C API: no desk HTTP, statuses instead of exits */
-	/* Said to people, one line, without newline; from any thread. level: 0 error, 1 warning, 2 info, 3 debug. May be NULL. */
+	bool exec_allowed; /* the program; the library has no exec */
+	bool library;      /* C API: no desk HTTP, statuses instead of exits */
+	/* Said to people, one line, without newline; from any thread. level: 0 error, 1 warning, 2 info, 3 debug. May
+	 * be NULL. */
 	void (*say)(void *ctx, int level, const char *text);
 	void *say_ctx;
 	/* The engine has FAILED or ended by itself: from the core thread, once. */
@@ -57,30 +62,40 @@ struct rdv_engine_options {
 	void *ended_ctx;
 };
 
-/* Reads who is in the log (so BUSY, CORRUPT, VERSION are said here), but leaves recovery to start. No thread runs yet. */
-enum redrive_status rdv_engine_open(const struct rdv_engine_options *options, struct rdv_engine **out, struct rdv_error *error) RDV_MUST_CHECK;
+/* Reads who is in the log (so BUSY, CORRUPT, VERSION are said here), but leaves recovery to start. No thread runs yet.
+ */
+enum redrive_status rdv_engine_open(const struct rdv_engine_options *options, struct rdv_engine **out,
+				    struct rdv_error *error) RDV_MUST_CHECK;
 /* Before start. */
-enum redrive_status rdv_engine_add_route(struct rdv_engine *e, const struct rdv_route_options *route, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_add_route(struct rdv_engine *e, const struct rdv_route_options *route,
+					 struct rdv_error *error) RDV_MUST_CHECK;
 /* A route's handler, before start only (for a later verdict of a callback); NULL: no such route. */
 struct rdv_handler *rdv_engine_handler(struct rdv_engine *e, const char *route);
 /* Recovers into the routes' lanes, opens the desk in <dir>/letters and <dir>/control.db, starts the threads. */
 enum redrive_status rdv_engine_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
-/* All or nothing: the whole new set of routes. REFUSED names what cannot change at run time (source, order, handler kind). Any thread. */
-enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count, struct rdv_error *error) RDV_MUST_CHECK;
-/* No new dispatches or publishes; waits for calls in flight up to drain_ms, cuts the rest, records, CLOSE, stops all threads. */
+/* All or nothing: the whole new set of routes. REFUSED names what cannot change at run time (source, order, handler
+ * kind). Any thread. */
+enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count,
+				      struct rdv_error *error) RDV_MUST_CHECK;
+/* No new dispatches or publishes; waits for calls in flight up to drain_ms, cuts the rest, records, CLOSE, stops all
+ * threads. */
 void rdv_engine_stop(struct rdv_engine *e);
 void rdv_engine_free(struct rdv_engine *e); /* stops first if needed */
 
 /* ---- any thread ---- */
-/* Publishes and calls `done` when durable or failed (from the writer's thread; must not block), or answers not OK at once. `results` must live until then. */
+/* Publishes and calls `done` when durable or failed (from the writer's thread; must not block), or answers not OK at
+ * once. `results` must live until then. */
 typedef void (*rdv_publish_done)(void *ctx, enum redrive_status status);
-enum redrive_status rdv_engine_publish(struct rdv_engine *e, struct rdv_slice topic, const struct rdv_message *messages, size_t count,
-				       struct rdv_published_at *results, rdv_publish_done done, void *ctx, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_publish(struct rdv_engine *e, struct rdv_slice topic, const struct rdv_message *messages,
+				       size_t count, struct rdv_published_at *results, rdv_publish_done done, void *ctx,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 /* Same, and waits until it is durable. */
-enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_slice topic, const struct rdv_message *messages, size_t count,
+enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_slice topic,
+					    const struct rdv_message *messages, size_t count,
 					    struct rdv_published_at *results, struct rdv_error *error) RDV_MUST_CHECK;
 /* Runs fn on the core thread and waits for it. CLOSED when the engine is stopping. */
-enum redrive_status rdv_engine_call(struct rdv_engine *e, void (*fn)(struct rdv_engine *e, void *ctx), void *ctx) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_call(struct rdv_engine *e, void (*fn)(struct rdv_engine *e, void *ctx),
+				    void *ctx) RDV_MUST_CHECK;
 /* Can take traffic? false: *why is set (static text). */
 bool rdv_engine_ready(struct rdv_engine *e, const char **why);
 const struct rdv_engine_options *rdv_engine_limits(const struct rdv_engine *e);
@@ -90,7 +105,7 @@ struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e);
 /* ---- questions and commands: any thread; each is one rdv_engine_call ---- */
 struct rdv_route_status {
 	char name[101], topic[201], target[256], detail[256];
-	const char *state;  /* running paused starting stopped failed orphan */
+	const char *state; /* running paused starting stopped failed orphan */
 	uint32_t partitions;
 	enum rdv_handler_kind handler;
 	struct rdv_account account;
@@ -102,35 +117,59 @@ struct rdv_route_status {
 	bool importance_high;
 };
 /* Returns owned array (free()). name NULL = all, orphans last. NOT_FOUND. */
-enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, struct rdv_route_status **out, size_t *count) RDV_MUST_CHECK;
-enum redrive_status rdv_engine_pause(struct rdv_engine *e, const char *route, bool paused) RDV_MUST_CHECK; /* durable when it returns; resume also ends a storm hold */
-enum redrive_status rdv_engine_release_key(struct rdv_engine *e, const char *route, struct rdv_slice key) RDV_MUST_CHECK;
-enum redrive_status rdv_engine_adopt(struct rdv_engine *e, const char *old_route, const char *new_route, struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_engine_discard(struct rdv_engine *e, const char *old_route, struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, struct rdv_route_status **out,
+				      size_t *count) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_pause(struct rdv_engine *e, const char *route, bool paused)
+	RDV_MUST_CHECK; /* durable when it returns; resume also ends a storm hold */
+enum redrive_status rdv_engine_release_key(struct rdv_engine *e, const char *route,
+					   struct rdv_slice key) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_adopt(struct rdv_engine *e, const char *old_route, const char *new_route,
+				     struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_discard(struct rdv_engine *e, const char *old_route,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 
-struct rdv_message_route { char route[101]; struct rdv_where where; bool has_behind; };
+struct rdv_message_route {
+	char route[101];
+	struct rdv_where where;
+	bool has_behind;
+};
 struct rdv_message_status {
-	char topic[201]; uint32_t partition; uint64_t offset;
-	bool key_known, has_key; uint8_t key[RDV_KEY_MAX]; size_t key_size; /* read from the BODY while it is live */
-	struct rdv_message_route *routes; size_t route_count; /* owns */
+	char topic[201];
+	uint32_t partition;
+	uint64_t offset;
+	bool key_known, has_key;
+	uint8_t key[RDV_KEY_MAX];
+	size_t key_size; /* read from the BODY while it is live */
+	struct rdv_message_route *routes;
+	size_t route_count; /* owns */
 };
 void rdv_message_status_done(struct rdv_message_status *s);
 /* id: a message id, or a publish id. NOT_FOUND: never given out. */
-enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id, struct rdv_message_status *out) RDV_MUST_CHECK;
-/* Live messages of a key, at most max, over all routes or one; returns owned array of statuses. next: opaque position, 0 = from the start / complete. */
-enum redrive_status rdv_engine_where_key(struct rdv_engine *e, struct rdv_slice key, const char *route, size_t max, uint64_t *next,
-					 struct rdv_message_status **out, size_t *count) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id,
+				     struct rdv_message_status *out) RDV_MUST_CHECK;
+/* Live messages of a key, at most max, over all routes or one; returns owned array of statuses. next: opaque position,
+ * 0 = from the start / complete. */
+enum redrive_status rdv_engine_where_key(struct rdv_engine *e, struct rdv_slice key, const char *route, size_t max,
+					 uint64_t *next, struct rdv_message_status **out, size_t *count) RDV_MUST_CHECK;
 /* route NULL: every route that has it live. CONFLICT: finished, or in flight and then acked. */
-enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, const char *reason, struct rdv_error *error) RDV_MUST_CHECK;
-/* The lease handler of a route; NOT_FOUND no such route, CONFLICT its handler is another kind. Stays valid while the engine lives. */
-enum redrive_status rdv_engine_lease_handler(struct rdv_engine *e, const char *route, struct rdv_handler **out) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, const char *reason,
+				      struct rdv_error *error) RDV_MUST_CHECK;
+/* The lease handler of a route; NOT_FOUND no such route, CONFLICT its handler is another kind. Stays valid while the
+ * engine lives. */
+enum redrive_status rdv_engine_lease_handler(struct rdv_engine *e, const char *route,
+					     struct rdv_handler **out) RDV_MUST_CHECK;
 /* Finds the lease handler that issued a token (tokens carry their handler's number). */
 struct rdv_handler *rdv_engine_lease_of(struct rdv_engine *e, const char *token);
 
-struct rdv_histogram { uint64_t buckets[24]; uint64_t count; double sum; }; /* bounds: rdv_histogram_bounds, seconds */
+struct rdv_histogram {
+	uint64_t buckets[24];
+	uint64_t count;
+	double sum;
+}; /* bounds: rdv_histogram_bounds, seconds */
 extern const double rdv_histogram_bounds[24];
 struct rdv_engine_metrics {
-	struct rdv_log_space space; struct rdv_histogram sync_seconds;
+	struct rdv_log_space space;
+	struct rdv_histogram sync_seconds;
 	uint64_t ids, ids_evicted, desk_waiting;
 };
 void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out);
@@ -139,5 +178,6 @@ struct rdv_route_metrics { /* beyond the account */
 	uint64_t dead_by_reason[RDV_REASON_COUNT];
 	uint64_t retry_by_attempt[17]; /* verdict "retry" by attempt number, the last for more */
 };
-enum redrive_status rdv_engine_route_metrics(struct rdv_engine *e, const char *route, struct rdv_route_metrics *out) RDV_MUST_CHECK;
+enum redrive_status rdv_engine_route_metrics(struct rdv_engine *e, const char *route,
+					     struct rdv_route_metrics *out) RDV_MUST_CHECK;
 #endif

@@ -84,7 +84,7 @@ struct rdv_route {
 	struct rdv_topic *topic;
 	struct rdv_unit *unit;
 	uint32_t unit_route;
-	struct rdv_dedupe dedupe; /* the window that its lanes share */
+	struct rdv_dedupe dedupe;          /* the window that its lanes share */
 	struct rdv_handler *handler;       /* owns */
 	struct rdv_handler **old_handlers; /* owns: replaced by reloads */
 	size_t old_handler_count;
@@ -289,7 +289,7 @@ void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
 void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect);
 /* The body is there: dedupe, then on its way. */
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
-void rdv_flight_synced(struct rdv_engine *e); /* those whose STARTED is durable go out */
+void rdv_flight_synced(struct rdv_engine *e);  /* those whose STARTED is durable go out */
 void rdv_flight_abandon(struct rdv_engine *e); /* the log has failed: what waits for it never goes out */
 void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job,
 		   bool urgent);                            /* counts it in reads_open; its done must uncount */

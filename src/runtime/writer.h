@@ -1,8 +1,8 @@
 /* writer.h - the log writer's thread: commits in a loop, hands durable buffers to the core, ends publishing calls.
  *
- * Publishers that do not wait leave (ticket, done) here; it is called from this thread when the ticket is durable or the
- * log has failed. At most RDV_WRITER_QUEUE durable buffers wait for the core; then the writer waits, and with it all who append
- * new messages. The core never waits for the writer. */
+ * Publishers that do not wait leave (ticket, done) here; it is called from this thread when the ticket is durable or
+ * the log has failed. At most RDV_WRITER_QUEUE durable buffers wait for the core; then the writer waits, and with it
+ * all who append new messages. The core never waits for the writer. */
 #ifndef RDV_RUNTIME_WRITER_H
 #define RDV_RUNTIME_WRITER_H
 #include <pthread.h>
@@ -36,7 +36,8 @@ enum redrive_status rdv_writer_start(struct rdv_writer *w, struct rdv_log *log, 
 /* Everything that was appended is committed; then the thread ends. */
 void rdv_writer_stop(struct rdv_writer *w);
 /* done(ctx, status) will be called, once. NO_MEMORY: it will not. Any thread. */
-enum redrive_status rdv_writer_await(struct rdv_writer *w, uint64_t ticket, rdv_publish_done done, void *ctx) RDV_MUST_CHECK;
+enum redrive_status rdv_writer_await(struct rdv_writer *w, uint64_t ticket, rdv_publish_done done,
+				     void *ctx) RDV_MUST_CHECK;
 /* The next durable buffer, or NULL. Core thread. */
 struct rdv_log_buffer *rdv_writer_take(struct rdv_writer *w);
 void rdv_writer_sync_times(struct rdv_writer *w, struct rdv_histogram *out);

@@ -1,4 +1,5 @@
-/* harness.h - an engine in a temporary directory with callback routes that do as they are told. For tests of the runtime. */
+/* harness.h - an engine in a temporary directory with callback routes that do as they are told. For tests of the
+ * runtime. */
 #ifndef TESTS_RUNTIME_HARNESS_H
 #define TESTS_RUNTIME_HARNESS_H
 #include <setjmp.h>
@@ -24,7 +25,7 @@ struct handler { /* what it does and what it saw */
 	unsigned calls, done;
 	enum rdv_verdict_kind verdict; /* of calls while `bad` > 0 or body begins with '!' */
 	unsigned bad;
-	bool blocked;  /* calls wait until it is false */
+	bool blocked; /* calls wait until it is false */
 	unsigned inside;
 	struct {
 		uint64_t offset;
@@ -155,7 +156,8 @@ static inline struct rdv_engine_options engine_options(const char *dir)
 	return (struct rdv_engine_options){.dir = dir, .drain_ms = 5000, .say = say};
 }
 
-static inline struct rdv_engine *start_engine(const struct rdv_engine_options *options, const struct rdv_route_options *routes, size_t count)
+static inline struct rdv_engine *start_engine(const struct rdv_engine_options *options,
+					      const struct rdv_route_options *routes, size_t count)
 {
 	struct rdv_error error = {0};
 	struct rdv_engine *e = NULL;
@@ -172,8 +174,8 @@ static inline struct rdv_engine *start_engine(const struct rdv_engine_options *o
 	return e;
 }
 
-static inline enum redrive_status publish_keyed(struct rdv_engine *e, const char *topic, const char *key, const char *body,
-						struct rdv_published_at *at)
+static inline enum redrive_status publish_keyed(struct rdv_engine *e, const char *topic, const char *key,
+						const char *body, struct rdv_published_at *at)
 {
 	struct rdv_message m = {.has_key = key != NULL, .key = rdv_slice_text(key), .body = rdv_slice_text(body)};
 	struct rdv_published_at mine;
@@ -192,7 +194,8 @@ static inline struct rdv_route_status status_of(struct rdv_engine *e, const char
 		abort();
 	one = all[0];
 	free(all);
-	if (a->received != a->acked + a->ready + a->waiting + a->held + a->in_flight + a->dead + a->dropped + a->revoked) {
+	if (a->received !=
+	    a->acked + a->ready + a->waiting + a->held + a->in_flight + a->dead + a->dropped + a->revoked) {
 		fprintf(stderr, "the account of %s does not add up\n", route);
 		abort();
 	}
@@ -211,5 +214,6 @@ static inline bool wait_account(struct rdv_engine *e, const char *route, size_t 
 	}
 	return false;
 }
-#define WAIT_ACCOUNT(e, route, field, wanted) assert_true(wait_account(e, route, offsetof(struct rdv_account, field), wanted))
+#define WAIT_ACCOUNT(e, route, field, wanted)                                                                          \
+	assert_true(wait_account(e, route, offsetof(struct rdv_account, field), wanted))
 #endif

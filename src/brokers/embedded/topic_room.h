@@ -25,7 +25,7 @@ struct rdv_topics {
 	struct rdv_topic **items; /* owns; under mutex */
 	size_t count;
 	uint32_t next_stream;
-	struct rdv_ids ids;   /* under mutex */
+	struct rdv_ids ids; /* under mutex */
 	pthread_mutex_t mutex;
 };
 
