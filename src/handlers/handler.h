@@ -144,10 +144,10 @@ struct rdv_leased {
 enum redrive_status rdv_lease_take(struct rdv_handler *h, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
 				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx) RDV_MUST_CHECK;
 /* For callers that suspend instead of waiting: take with wait_ms 0, and if nothing came, `ready` is called once when
- * something may be there: from the thread that submits, cuts or completes, or at once from this call. It must
- * not block or use the handler. NO_MEMORY: never. */
+ * something may be there: from the thread that submits or cuts, or at once from this call, under the handler's lock. It
+ * must not block or use the handler. NO_MEMORY: never. */
 enum redrive_status rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *ctx), void *ctx) RDV_MUST_CHECK;
-/* Forgets it; true when `ready` has not been called and will not be. */
+/* Forgets it: `ready` is not running and will not be called; true when it has not been called. */
 bool rdv_lease_forget(struct rdv_handler *h, void *ctx);
 /* The `number` of the handler that gave out this token; false when it is no token. */
 bool rdv_lease_token_number(const char *token, uint32_t *number);

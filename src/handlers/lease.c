@@ -244,6 +244,7 @@ int64_t rdv_lease_expire(struct rdv_handler *base, struct rdv_now now)
 
 /* ---- notices ---- */
 
+/* Under the mutex, so that who forgets a notice knows that it is not being called. */
 static void call_all(struct notice *list)
 {
 	while (list) {
@@ -255,7 +256,7 @@ static void call_all(struct notice *list)
 	}
 }
 
-/* Under the mutex: the first `count` notices, to be called without it. */
+/* Under the mutex: takes out the first `count` notices. */
 static struct notice *pop_notices(struct lease *h, size_t count)
 {
 	struct notice *list = h->notices, **end = &h->notices;
@@ -286,9 +287,9 @@ enum redrive_status rdv_lease_notify(struct rdv_handler *base, void (*ready)(voi
 		*h->notices_end = n;
 		h->notices_end = &n->next;
 	}
-	pthread_mutex_unlock(&h->mutex);
 	if (now)
 		call_all(n);
+	pthread_mutex_unlock(&h->mutex);
 	return REDRIVE_OK;
 }
 
@@ -323,7 +324,6 @@ static void give_back(struct lease *h, struct rdv_call *list)
 static void submit(struct rdv_handler *base, struct rdv_call *list)
 {
 	struct lease *h = (struct lease *)base;
-	struct notice *notices = NULL;
 	struct rdv_call *last = list;
 	size_t count = 1;
 	bool cut;
@@ -337,12 +337,11 @@ static void submit(struct rdv_handler *base, struct rdv_call *list)
 	if (!cut) {
 		*h->waiting_end = list;
 		h->waiting_end = &last->next;
-		notices = pop_notices(h, count);
+		call_all(pop_notices(h, count));
 		for (size_t i = 0; i < count && i < h->takers; i++)
 			pthread_cond_signal(&h->arrived);
 	}
 	pthread_mutex_unlock(&h->mutex);
-	call_all(notices);
 	if (cut)
 		give_back(h, list);
 }
@@ -351,7 +350,6 @@ static void cut(struct rdv_handler *base)
 {
 	struct lease *h = (struct lease *)base;
 	int64_t now_ms = rdv_mono_now().ms;
-	struct notice *notices;
 	struct rdv_call *list;
 
 	pthread_mutex_lock(&h->mutex);
@@ -364,10 +362,9 @@ static void cut(struct rdv_handler *base)
 	}
 	h->waiting = NULL;
 	h->waiting_end = &h->waiting;
-	notices = pop_notices(h, SIZE_MAX);
+	call_all(pop_notices(h, SIZE_MAX));
 	pthread_cond_broadcast(&h->arrived);
 	pthread_mutex_unlock(&h->mutex);
-	call_all(notices);
 	give_back(h, list);
 }
 

@@ -25,6 +25,8 @@ struct take {
 static void free_take(void *state)
 {
 	struct take *t = state;
+	if (t->notified) /* the client went away while it waited */
+		rdv_lease_forget(t->handler, t);
 	json_decref(t->items);
 	free(t);
 }
