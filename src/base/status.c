@@ -110,9 +110,25 @@ enum redrive_status rdv_error_prefix(struct rdv_error *e, enum redrive_status st
 	return status;
 }
 
+/* What passes by itself is told from what does not. */
+static enum redrive_status of_errno(int errno_value)
+{
+	switch (errno_value) {
+	case ENOSPC:
+	case EDQUOT:
+		return REDRIVE_FULL;
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+		return REDRIVE_NO_MEMORY;
+	default:
+		return REDRIVE_IO;
+	}
+}
+
 enum redrive_status rdv_error_errno(struct rdv_error *e, int errno_value, const char *fmt, ...)
 {
-	enum redrive_status status = errno_value == ENOSPC || errno_value == EDQUOT ? REDRIVE_FULL : REDRIVE_IO;
+	enum redrive_status status = of_errno(errno_value);
 	char front[sizeof e->text], reason[128];
 	va_list args;
 	size_t size;

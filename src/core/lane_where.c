@@ -3,8 +3,6 @@
 #include "lane_parts.h"
 #include "target_state.h"
 
-#define SCAN_ENTRIES 65536 /* per question, with order: none */
-
 /* The first unfinished message of the key; for that one itself, what is at the handler, or the letter that closed the
  * gate. */
 static uint64_t behind_what(const struct rdv_lane *l, uint32_t key, uint64_t seq)

@@ -1,7 +1,7 @@
 /* bodies.c - durable log buffers that are kept for a while, because most messages are delivered at once.
  *
  * A message's first attempt finds its body here, in the very bytes that went to disk. At most RDV_RECENT_MAX buffers
- * are kept; a new one takes the place of the one that was added first and that no open call pins and the core has read.
+ * are kept; a new one takes the place of the one that was added first and that no open call pins.
  * When all are pinned by slow calls, the new buffer is walked but not kept, and its bodies are read from the log later.
  * Core thread. */
 #include "room.h"
@@ -15,7 +15,7 @@ static struct rdv_recent *place_for(struct rdv_engine *e)
 
 		if (!r->buffer)
 			return r;
-		if (!r->pins && !r->unread && (!oldest || r->used_at < oldest->used_at))
+		if (!r->pins && (!oldest || r->used_at < oldest->used_at))
 			oldest = r;
 	}
 	if (oldest)
@@ -57,15 +57,6 @@ struct rdv_slice rdv_recent_find(struct rdv_engine *e, const struct rdv_place *p
 		}
 	}
 	return rdv_slice(NULL, 0);
-}
-
-unsigned rdv_recent_pinned(const struct rdv_engine *e)
-{
-	unsigned pinned = 0;
-
-	for (int i = 0; i < RDV_RECENT_MAX; i++)
-		pinned += e->recent[i].buffer && e->recent[i].pins;
-	return pinned;
 }
 
 void rdv_recent_drop_all(struct rdv_engine *e)

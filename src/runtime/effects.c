@@ -56,8 +56,10 @@ static void put_raw(struct rdv_engine *e)
 
 		frame.flags = 0;
 		to = rdv_log_put(e->log, &frame);
-		if (!to)
+		if (!to) {
+			rdv_engine_fail(e, "a record is larger than a segment");
 			break;
+		}
 		memcpy(to, e->raw[i].payload.data, frame.length);
 		rdv_trim_moved(e, &e->raw[i], frame.position);
 	}

@@ -5,7 +5,6 @@
  * threads in the order in which they feed each other. A command waits for its turn on the core thread; publishing does
  * not go through it. Threads: open, add_route, start, stop and free belong to one thread; everything else to any. */
 #include "room.h"
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -362,7 +361,7 @@ void rdv_engine_free(struct rdv_engine *e)
 		return;
 	if (e->thread_started || e->stage == RDV_ENGINE_RUNNING)
 		rdv_engine_stop(e);
-	free_strands(e); /* their lanes look at their route's window */
+	free_strands(e); /* their lanes look at the windows */
 	free_routes(e->routes);
 	free_routes(e->gone);
 	if (e->http_pool)
@@ -459,7 +458,7 @@ enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_sli
 	enum redrive_status status = publish(e, topic, messages, count, results, &ticket, error);
 
 	if (status == REDRIVE_OK)
-		status = rdv_log_wait(e->log, ticket, -1);
+		status = rdv_writer_wait(&e->writer, ticket);
 	if (status == REDRIVE_FAILED)
 		rdv_error_set(error, status, "the journal has failed: restart after repair");
 	return status;

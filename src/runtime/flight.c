@@ -1,17 +1,17 @@
 /* flight.c - one call from DISPATCH to verdict.
  *
- *	DISPATCH → body: recent buffer | read-ahead | a reader → dedupe → STARTED durable? → submit → handler
- *	handler → complete (judged in its thread) → core → history read if the verdict needs it → verdict → free
+ *   DISPATCH → body: recent buffer | read-ahead | a reader → dedupe → STARTED durable? → submit → handler
+ *   handler → complete (judged in its thread) → core → history read if the verdict needs it → verdict → free
  *
  * A flight owns its call, a pin on a recent buffer or a block with the body, and a reference to what the route was when
- *it began. Flights are allocated in blocks and reused, last first; their number is bounded by the targets' concurrency.
- *What always holds: each flight ends by exactly one of verdict, damaged, duplicate, taken back. Core thread, except
- *complete. */
+ * it began. Flights are allocated in blocks and reused, last first; their number is bounded by the targets'
+ * concurrency. What always holds: each flight ends by exactly one of verdict, damaged, duplicate, taken back. A body
+ * that cannot be read now, for want of memory or descriptors, is given back without a charge; only one that is damaged
+ * or gone ends as damaged. Core thread, except complete. */
 #include "room.h"
 #include <stdlib.h>
 
 #define BLOCK_FLIGHTS 256
-#define READ_TRIES 3
 
 /* ---- allocation ---- */
 
@@ -134,6 +134,15 @@ static void use_body(struct rdv_flight *f, struct rdv_block *block)
 }
 
 static void verdict(struct rdv_engine *e, struct rdv_flight *f);
+static void conclude(struct rdv_engine *e, struct rdv_flight *f);
+
+/* Nobody was called; it goes out again. */
+static void give_back(struct rdv_engine *e, struct rdv_flight *f)
+{
+	rdv_call_set_transport(&f->call, RDV_TRANSPORT_SHUTDOWN, "the message could not be read now");
+	rdv_rules_judge(f->info->rules, f->info->name, &f->call.answer, &f->verdict);
+	conclude(e, f);
+}
 
 /* Takes over what was read; false: a read goes on or the flight has ended. */
 static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
@@ -148,14 +157,16 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 			submit_job(e, f, f->job.work);
 			return false;
 		} else {
-			f->damaged = true;
+			f->unread = body->status == REDRIVE_NO_MEMORY;
+			f->damaged = !f->unread;
 			body->length = 0;
 		}
 	}
 	if (state->length) {
 		if (state->status == REDRIVE_OK) {
 			f->history = state->block;
-		} else if (state->status == REDRIVE_NOT_FOUND && look_again(f, true)) {
+		} else if ((state->status == REDRIVE_NOT_FOUND && look_again(f, true)) ||
+			   (state->status == REDRIVE_NO_MEMORY && !e->stopping && !e->failed)) {
 			submit_job(e, f, NULL);
 			return false;
 		}
@@ -177,6 +188,8 @@ static void read_done(struct rdv_engine *e, struct rdv_job *job)
 		end_damaged(e, f);
 	else if (f->stage == RDV_FLIGHT_HISTORY)
 		verdict(e, f);
+	else if (f->unread)
+		give_back(e, f);
 	else
 		rdv_flight_ready(e, f);
 }
@@ -305,7 +318,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->started = effect->dispatch.started;
 	f->ticket = e->last_ticket;
 	f->stage = RDV_FLIGHT_BODY;
-	f->has_dedupe = f->damaged = false;
+	f->has_dedupe = f->damaged = f->unread = false;
 	f->call.owner = f;
 	f->call.id = ++e->call_number;
 	f->call.route = f->info->name;
@@ -517,15 +530,11 @@ static void count_verdict(struct rdv_engine *e, struct rdv_flight *f)
 		m->retry_by_attempt[n < 1 ? 0 : n > 17 ? 16 : n - 1]++;
 }
 
-void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f)
+/* The verdict is known; the lane may need the history for it. */
+static void conclude(struct rdv_engine *e, struct rdv_flight *f)
 {
 	bool good = f->verdict.kind == RDV_ACK || f->verdict.kind == RDV_DROP;
 
-	if (e->failed || !f->strand->lane) { /* nothing can be recorded */
-		end_flight(e, f);
-		return;
-	}
-	count_verdict(e, f);
 	if (!good && f->state.segment && !f->history) {
 		f->stage = RDV_FLIGHT_HISTORY;
 		f->job.reads[0].length = 0;
@@ -535,6 +544,16 @@ void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f)
 		return;
 	}
 	verdict(e, f);
+}
+
+void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f)
+{
+	if (e->failed || !f->strand->lane) { /* nothing can be recorded */
+		end_flight(e, f);
+		return;
+	}
+	count_verdict(e, f);
+	conclude(e, f);
 }
 
 /* ---- RESTATE ---- */

@@ -1,13 +1,13 @@
 /* letters.c - a dying message becomes a letter.
  *
- *	LETTER → reader thread: STATE and BODY read, envelope built, put to the desk → desk: segment synced → core:
- *lane_lettered
+ *   LETTER → reader thread: STATE and BODY read, envelope built, put to the desk
+ *          → desk: segment synced → core: lane_lettered
  *
  * Everything that may be slow (reading, parsing for metadata, the digest) is done in a reader's thread. The job is
- *owned by the core; the desk's answer may come before the job itself comes back, so it ends when both are there. A desk
- *that is full or failed gets the letter again a second later; until then the lane keeps the message as dying. A body
- *that cannot be read makes a letter without body, reason damaged. Putting is idempotent by letter id, so repeating
- *after a crash is safe. */
+ * owned by the core; the desk's answer may come before the job itself comes back, so it ends when both are there. A
+ * desk that is full or failed gets the letter again a second later, and so does one whose records trimming has moved or
+ * that could not be read just now; until then the lane keeps the message as dying. A body that is damaged or gone makes
+ * a letter without body, reason damaged. Putting is idempotent by letter id, so repeating after a crash is safe. */
 #include "room.h"
 #include "../base/text.h"
 #include <sodium.h>
@@ -30,6 +30,7 @@ struct rdv_letter_job {
 	struct rdv_place body_place, state_place;
 	enum redrive_status put, answer;
 	bool returned, answered;
+	bool looked_again; /* the places are those that trimming has left */
 };
 
 /* ---- in a reader's thread ---- */
@@ -109,47 +110,88 @@ static void set_idempotency_key(struct making *m)
 	m->e->idempotency_key = rdv_call_idempotency_key(&call, &m->body, rdv_call_message_id(&call, m->id));
 }
 
-/* The message's record, or what the replayed letter keeps of it. */
-static void find_body(struct making *m)
+static void set_damaged(struct making *m)
+{
+	m->body = (struct rdv_body){.flags = RDV_BODY_NULL_KEY};
+	m->l->reason = RDV_REASON_DAMAGED;
+}
+
+static struct rdv_body body_of_letter(const struct rdv_envelope *e, struct rdv_slice body)
+{
+	return (struct rdv_body){
+		.flags = (uint8_t)((e->null_key ? RDV_BODY_NULL_KEY : 0) | (e->tombstone ? RDV_BODY_TOMBSTONE : 0) |
+				   (e->publish_id.size ? RDV_BODY_HAS_ID : 0)),
+		.produced_at = e->produced_at,
+		.publish_id = e->publish_id,
+		.key = e->key,
+		.content_type = e->content_type,
+		.traceparent = e->traceparent,
+		.headers = e->headers,
+		.body = body,
+	};
+}
+
+/* A letter that is gone or damaged stays so; everything else that hinders the desk passes. */
+static bool is_lost(enum redrive_status status)
+{
+	return status == REDRIVE_NOT_FOUND || status == REDRIVE_CORRUPT || status == REDRIVE_INVALID;
+}
+
+/* What the replayed letter keeps of the message. */
+static enum redrive_status find_old_body(struct making *m)
+{
+	struct rdv_desk *desk = m->l->engine->desk;
+	enum redrive_status status;
+	char id[27];
+
+	rdv_base32_128(m->l->original, id);
+	status = rdv_desk_get(desk, id, &m->old);
+	if (status == REDRIVE_OK)
+		status = rdv_desk_body(desk, id, &m->old_body);
+	if (m->old.bytes)
+		m->body = body_of_letter(&m->old.envelope, rdv_block_slice(m->old_body));
+	if (!is_lost(status))
+		return status;
+	if (!m->old.bytes)
+		set_damaged(m);
+	m->l->reason = RDV_REASON_DAMAGED;
+	return REDRIVE_OK;
+}
+
+/* The read failed, but may succeed when it is asked for again. */
+static bool may_come(const struct rdv_letter_job *l, const struct rdv_read *read)
+{
+	return read->length &&
+	       (read->status == REDRIVE_NO_MEMORY || (read->status == REDRIVE_NOT_FOUND && !l->looked_again));
+}
+
+/* The message's record. */
+static enum redrive_status find_body(struct making *m)
 {
 	struct rdv_letter_job *l = m->l;
 	struct rdv_read *read = &l->job.reads[0];
-	char id[27];
 
-	if (l->request) {
-		rdv_base32_128(l->original, id);
-		if (rdv_desk_get(l->engine->desk, id, &m->old) == REDRIVE_OK) {
-			const struct rdv_envelope *o = &m->old.envelope;
-
-			(void)!rdv_desk_body(l->engine->desk, id, &m->old_body);
-			m->body = (struct rdv_body){.flags = (uint8_t)((o->null_key ? RDV_BODY_NULL_KEY : 0) |
-								       (o->tombstone ? RDV_BODY_TOMBSTONE : 0) |
-								       (o->publish_id.size ? RDV_BODY_HAS_ID : 0)),
-						    .produced_at = o->produced_at,
-						    .publish_id = o->publish_id,
-						    .key = o->key,
-						    .content_type = o->content_type,
-						    .traceparent = o->traceparent,
-						    .headers = o->headers,
-						    .body = rdv_block_slice(m->old_body)};
-		}
-		return;
-	}
-	if (read->status != REDRIVE_OK || rdv_body_decode(rdv_block_slice(read->block), &m->body) != REDRIVE_OK) {
-		m->body = (struct rdv_body){.flags = RDV_BODY_NULL_KEY};
-		l->reason = RDV_REASON_DAMAGED;
-	}
+	if (l->request)
+		return find_old_body(m);
+	if (may_come(l, read))
+		return read->status;
+	if (read->status != REDRIVE_OK || rdv_body_decode(rdv_block_slice(read->block), &m->body) != REDRIVE_OK)
+		set_damaged(m);
+	return REDRIVE_OK;
 }
 
-static void find_state(struct making *m)
+static enum redrive_status find_state(struct making *m)
 {
 	struct rdv_letter_job *l = m->l;
 	struct rdv_slice bytes = l->state.size ? rdv_buffer_as_slice(&l->state) : rdv_slice(NULL, 0);
 
+	if (!bytes.size && may_come(l, &l->job.reads[1]))
+		return l->job.reads[1].status;
 	if (!bytes.size && l->job.reads[1].length && l->job.reads[1].status == REDRIVE_OK)
 		bytes = rdv_block_slice(l->job.reads[1].block);
 	if (!bytes.size || rdv_state_decode(bytes, m->state) != REDRIVE_OK)
 		*m->state = (struct rdv_message_state){.cause_seq = UINT64_MAX};
+	return REDRIVE_OK;
 }
 
 static void fill(struct making *m)
@@ -206,9 +248,11 @@ static void make(struct rdv_job *job)
 	m->l = l;
 	m->e = calloc(1, sizeof *m->e);
 	m->state = calloc(1, sizeof *m->state);
-	if (m->e && m->state) {
-		find_body(m);
-		find_state(m);
+	if (m->e && m->state)
+		l->put = find_body(m);
+	if (l->put == REDRIVE_OK)
+		l->put = find_state(m);
+	if (l->put == REDRIVE_OK) {
 		fill(m);
 		l->put = hand_in(m);
 	}
@@ -230,35 +274,27 @@ void rdv_letter_fetch(struct rdv_job *job)
 	struct rdv_desk *desk = f->info->engine->desk;
 	struct rdv_letter letter;
 	struct rdv_block *body = NULL, *payload = NULL;
+	enum redrive_status status = rdv_desk_get(desk, f->letter_id, &letter);
 
-	f->damaged = true;
-	if (rdv_desk_get(desk, f->letter_id, &letter) != REDRIVE_OK)
-		return;
-	if (rdv_desk_body(desk, f->letter_id, &body) == REDRIVE_OK) {
-		const struct rdv_envelope *e = &letter.envelope;
-		struct rdv_body m = {
-			.flags = (uint8_t)((e->null_key ? RDV_BODY_NULL_KEY : 0) |
-					   (e->tombstone ? RDV_BODY_TOMBSTONE : 0) |
-					   (e->publish_id.size ? RDV_BODY_HAS_ID : 0)),
-			.produced_at = e->produced_at,
-			.publish_id = e->publish_id,
-			.key = e->key,
-			.content_type = e->content_type,
-			.traceparent = e->traceparent,
-			.headers = e->headers,
-			.body = rdv_block_slice(body),
-		};
+	if (status == REDRIVE_OK) {
+		status = rdv_desk_body(desk, f->letter_id, &body);
+		if (status == REDRIVE_OK) {
+			struct rdv_body m = body_of_letter(&letter.envelope, rdv_block_slice(body));
 
-		payload = rdv_block_new(rdv_body_size(&m));
-		if (payload) {
-			rdv_body_encode(&m, payload->data);
-			f->call.hold = payload;
-			f->call.payload = rdv_block_slice(payload);
-			f->damaged = false;
+			payload = rdv_block_new(rdv_body_size(&m));
+			status = payload ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+			if (payload)
+				rdv_body_encode(&m, payload->data);
 		}
+		rdv_block_unref(body);
+		rdv_letter_done(&letter);
 	}
-	rdv_block_unref(body);
-	rdv_letter_done(&letter);
+	f->damaged = is_lost(status);
+	f->unread = status != REDRIVE_OK && !f->damaged;
+	if (f->unread) /* it is asked for again at once */
+		rdv_reader_pause();
+	f->call.hold = payload;
+	f->call.payload = rdv_block_slice(payload);
 }
 
 /* ---- in the core thread ---- */
@@ -308,7 +344,7 @@ static void came_back(struct rdv_engine *e, struct rdv_job *job)
 
 	e->reads_open--;
 	if (l->put != REDRIVE_OK) {
-		if (l->put != REDRIVE_FULL)
+		if (l->put != REDRIVE_FULL && l->put != REDRIVE_NOT_FOUND)
 			rdv_engine_say(e, 1, "a letter of route '%s' could not be stored: %s; it is tried again",
 				       l->info->name, redrive_status_text(l->put));
 		finish(e, l, l->put);
@@ -353,11 +389,16 @@ void rdv_letter_answers(struct rdv_engine *e)
 	}
 }
 
-/* After all threads have ended: what still waits is resumed by the lanes at the next start. */
+/* After all threads have ended, lanes may be gone: what still waits, or was stored meanwhile, is resumed by the lanes
+ * at the next start. */
 void rdv_letters_drop(struct rdv_engine *e)
 {
-	e->stopping = true;
-	rdv_letter_answers(e);
+	while (e->letters) {
+		struct rdv_letter_job *l = e->letters;
+
+		e->letters = l->answer_next;
+		free_letter(e, l);
+	}
 	while (e->retry.first) {
 		struct rdv_letter_job *l = (struct rdv_letter_job *)e->retry.first;
 
@@ -397,6 +438,7 @@ void rdv_letter_retry_due(struct rdv_engine *e)
 		    rdv_lane_where(l->strand->lane, e->now, l->seq, &where) == REDRIVE_OK && where.body.segment)
 			l->body_place = where.body,
 			l->state_place = where.state_place; /* trimming may have moved them */
+		l->looked_again = true;
 		start_letter(e, l);
 	}
 }

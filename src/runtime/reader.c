@@ -79,6 +79,25 @@ static void read_again(struct rdv_readers *r, struct rdv_job *job)
 	}
 }
 
+void rdv_reader_pause(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = RDV_READER_PAUSE_MS * 1000000}, NULL);
+}
+
+/* Want of memory or of descriptors passes: once more after a moment. The list is changed. */
+static void read_after_pause(struct rdv_readers *r, struct rdv_read *reads[], size_t count)
+{
+	size_t again = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (reads[i]->status == REDRIVE_NO_MEMORY)
+			reads[again++] = reads[i];
+	if (!again)
+		return;
+	rdv_reader_pause();
+	rdv_log_read_many(r->log, reads, again);
+}
+
 static void do_batch(struct rdv_readers *r, struct rdv_job *batch[], size_t count)
 {
 	struct rdv_read *reads[2 * RDV_READER_BATCH];
@@ -88,8 +107,10 @@ static void do_batch(struct rdv_readers *r, struct rdv_job *batch[], size_t coun
 		for (int k = 0; k < 2; k++)
 			if (batch[i]->reads[k].length)
 				reads[wanted++] = &batch[i]->reads[k];
-	if (wanted)
+	if (wanted) {
 		rdv_log_read_many(r->log, reads, wanted);
+		read_after_pause(r, reads, wanted);
+	}
 	for (size_t i = 0; i < count; i++) {
 		read_again(r, batch[i]);
 		if (batch[i]->work)

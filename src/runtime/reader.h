@@ -11,6 +11,7 @@
 #define RDV_READER_BATCH 1024u
 #define RDV_READER_THREADS 2
 #define RDV_READER_WAIT_MS 5000
+#define RDV_READER_PAUSE_MS 100
 
 struct rdv_job {
 	struct rdv_job *next;
@@ -32,7 +33,6 @@ struct rdv_readers {
 	pthread_mutex_t mutex;
 	pthread_cond_t work;
 	struct rdv_job *urgent, **urgent_end, *later, **later_end;
-	size_t waiting;
 	struct rdv_job *returned, **returned_end;
 };
 
@@ -43,6 +43,8 @@ enum redrive_status rdv_readers_start(struct rdv_readers *r, struct rdv_log *log
 void rdv_readers_stop(struct rdv_readers *r); /* what waits is still done; then the threads end */
 /* Hands over a list. Core thread. */
 void rdv_readers_submit(struct rdv_readers *r, struct rdv_job *list, struct rdv_job **end, bool urgent);
+/* Before what failed for a passing reason is tried again: in a reader's thread. */
+void rdv_reader_pause(void);
 /* What came back, oldest first. Core thread. */
 struct rdv_job *rdv_readers_take(struct rdv_readers *r);
 #endif

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
-#include "../core/dedupe.h"
 #include "engine.h"
 #include "cache.h"
 #include "reader.h"
@@ -84,7 +83,6 @@ struct rdv_route {
 	struct rdv_topic *topic;
 	struct rdv_unit *unit;
 	uint32_t unit_route;
-	struct rdv_dedupe dedupe;          /* the window that its lanes share */
 	struct rdv_handler *handler;       /* owns */
 	struct rdv_handler **old_handlers; /* owns: replaced by reloads */
 	size_t old_handler_count;
@@ -99,7 +97,6 @@ struct rdv_recent {                    /* a durable buffer whose bodies may stil
 	struct rdv_log_buffer *buffer; /* shares; NULL = free */
 	unsigned pins;
 	uint64_t used_at; /* rising number: the oldest goes first */
-	bool unread;      /* the core has not walked it to its end */
 };
 
 enum rdv_flight_state { RDV_FLIGHT_BODY, RDV_FLIGHT_SYNC, RDV_FLIGHT_OUT, RDV_FLIGHT_HISTORY };
@@ -120,6 +117,7 @@ struct rdv_flight {
 	uint32_t entry;
 	enum rdv_flight_state stage;
 	bool started, has_dedupe, damaged;
+	bool unread;    /* nor damaged: it could not be read just now */
 	int64_t out_ms; /* mono, at submit */
 	uint8_t letter[16];
 	uint32_t generation;
@@ -222,7 +220,7 @@ struct rdv_engine {
 	struct rdv_letter_retry retry;
 	struct rdv_job_list urgent, later;
 	uint64_t call_number, reads_open, letters_open;
-	bool failed, stopping, drained, cut, cut_twice;
+	bool failed, stopping, cut;
 	int64_t drain_until;
 	struct rdv_writer writer;
 	struct rdv_readers readers;
@@ -302,7 +300,6 @@ void rdv_flight_free_all(struct rdv_engine *e);
 /* Keeps a durable buffer; NULL when all places are pinned (then it is not kept). */
 struct rdv_recent *rdv_recent_add(struct rdv_engine *e, struct rdv_log_buffer *buffer);
 struct rdv_slice rdv_recent_find(struct rdv_engine *e, const struct rdv_place *place, struct rdv_recent **out);
-unsigned rdv_recent_pinned(const struct rdv_engine *e);
 void rdv_recent_drop_all(struct rdv_engine *e);
 
 /* ---- letters.c ---- */

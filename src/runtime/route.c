@@ -325,7 +325,6 @@ void rdv_route_free(struct rdv_route *r)
 	for (size_t i = 0; i < r->old_handler_count; i++)
 		r->old_handlers[i]->ops->free(r->old_handlers[i]);
 	free(r->old_handlers);
-	rdv_dedupe_done(&r->dedupe);
 	rdv_route_info_unref(r->info);
 	free(r);
 }
@@ -387,7 +386,6 @@ enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_ro
 		return REDRIVE_NO_MEMORY;
 	}
 	r->options = *o;
-	rdv_dedupe_init(&r->dedupe);
 	r->handler = handler;
 	r->submit_end = &r->submit;
 	r->info = rdv_route_info_new(e, o);

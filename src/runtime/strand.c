@@ -104,7 +104,6 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 		.start_before_call = route && route->options.handler == RDV_HANDLER_CALLBACK,
 	};
 	if (route) {
-		o.dedupe = &route->dedupe;
 		o.policy = route->options.lane;
 		o.rules = route->info->rules;
 		o.dedupe = window_of(e, s->name);

@@ -1,14 +1,14 @@
 /* trim.c - the tail of the log goes: what still lives there is appended again, then the segment is dropped.
  *
- *	core: tail wanted → maintenance thread: scans it in pieces → core: live frames appended again → ... → singles
- *rewritten → drop
+ *   core: tail wanted → maintenance thread: scans it in pieces → core: live frames appended again
+ *                     → ... → singles rewritten → drop
  *
  * The maintenance thread also does the log's own file work (filling, hints, recycling). A piece that waits for the core
- *holds the scan back, so at most one is in memory. A BODY that one lane still owns would come back to life in the lanes
- *that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live records
- *or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made before it
- *goes. Invariant: one tail at a time; nothing is dropped before what replaces it is durable (the log sees to that by
- *the ticket). */
+ * holds the scan back, so at most one is in memory. A BODY that one lane still owns would come back to life in the
+ * lanes that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live
+ * records or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made
+ * before it goes. Invariant: one tail at a time; nothing is dropped before what replaces it is durable (the log sees to
+ * that by the ticket). */
 #include "room.h"
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static void wait_change(struct rdv_trim *t, int ms)
 {
 	struct timespec at;
 
-	clock_gettime(CLOCK_REALTIME, &at);
+	clock_gettime(CLOCK_MONOTONIC, &at);
 	at.tv_nsec += ms * 1000000l;
 	at.tv_sec += at.tv_nsec / 1000000000;
 	at.tv_nsec %= 1000000000;
@@ -86,13 +86,17 @@ static void *maintain(void *arg)
 
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error)
 {
+	pthread_condattr_t monotonic;
 	int failed;
 
 	e->trim = calloc(1, sizeof *e->trim);
 	if (!e->trim)
 		return REDRIVE_NO_MEMORY;
 	pthread_mutex_init(&e->trim->mutex, NULL);
-	pthread_cond_init(&e->trim->change, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* a clock set back must not make it sleep on */
+	pthread_cond_init(&e->trim->change, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	failed = pthread_create(&e->maintenance, NULL, maintain, e);
 	if (failed)
 		return rdv_error_errno(error, failed, "start the maintenance thread");

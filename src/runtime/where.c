@@ -167,8 +167,7 @@ enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id, 
 	return REDRIVE_OK;
 }
 
-/* ---- by key: one feed after the other; the position is feed stream << 32 | how many of its messages were shown ----
- */
+/* ---- by key: one feed after the other; the position is feed stream << 40 | the next offset there ---- */
 
 static int by_offset(const void *a, const void *b)
 {
@@ -177,30 +176,40 @@ static int by_offset(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Offsets of the key's live messages in the feed, each once, in order; at most `max` from `from` on. */
+/* In order, each once, the smallest `max`. */
+static size_t merge(uint64_t *seqs, size_t count, size_t max)
+{
+	size_t kept = 0;
+
+	qsort(seqs, count, sizeof *seqs, by_offset);
+	for (size_t i = 0; i < count && kept < max; i++)
+		if (!kept || seqs[kept - 1] != seqs[i])
+			seqs[kept++] = seqs[i];
+	return kept;
+}
+
+/* Offsets of the key's live messages in the feed, each once, in order: the first `max` from `from` on. `seqs` has room
+ * for twice as many. */
 static size_t key_offsets(struct rdv_feed *feed, const struct where_question *q, uint64_t hash, uint64_t from,
 			  uint64_t *seqs)
 {
-	size_t count = 0, kept = 0;
+	size_t kept = 0;
 
-	for (size_t i = 0; i < feed->count && count < q->max; i++) {
+	for (size_t i = 0; i < feed->count; i++) {
 		struct rdv_strand *s = feed->strands[i];
 		uint64_t next;
 
 		if (s->lane && (!q->route || strcmp(q->route, s->name) == 0))
-			count += rdv_lane_find_key(s->lane, hash, from, seqs + count, q->max - count, &next);
+			kept = merge(seqs, kept + rdv_lane_find_key(s->lane, hash, from, seqs + kept, q->max, &next),
+				     q->max);
 	}
-	qsort(seqs, count, sizeof *seqs, by_offset);
-	for (size_t i = 0; i < count; i++)
-		if (!kept || seqs[kept - 1] != seqs[i])
-			seqs[kept++] = seqs[i];
 	return kept;
 }
 
 static void do_where_key(struct rdv_engine *e, void *ctx)
 {
 	struct where_question *q = ctx;
-	uint64_t *seqs = calloc(q->max, sizeof *seqs);
+	uint64_t *seqs = calloc(2 * q->max, sizeof *seqs);
 	uint32_t first = (uint32_t)(q->next >> 40);
 	uint64_t from = q->next & 0xffffffffffull;
 

@@ -8,10 +8,17 @@
 
 enum redrive_status rdv_writer_init(struct rdv_writer *w, struct rdv_engine *e)
 {
+	pthread_condattr_t monotonic;
+	int failed;
+
 	*w = (struct rdv_writer){.engine = e};
 	if (pthread_mutex_init(&w->mutex, NULL))
 		return REDRIVE_NO_MEMORY;
-	if (pthread_cond_init(&w->room, NULL)) {
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	failed = pthread_cond_init(&w->room, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	if (failed) {
 		pthread_mutex_destroy(&w->mutex);
 		return REDRIVE_NO_MEMORY;
 	}
@@ -51,7 +58,9 @@ enum redrive_status rdv_writer_await(struct rdv_writer *w, uint64_t ticket, rdv_
 	bool late;
 
 	pthread_mutex_lock(&w->mutex);
-	if (w->waiting_count == w->waiting_capacity && !grow(w))
+	if (w->ended)
+		status = REDRIVE_CLOSED;
+	else if (w->waiting_count == w->waiting_capacity && !grow(w))
 		status = REDRIVE_NO_MEMORY;
 	else
 		w->waiting[(w->waiting_head + w->waiting_count++) % w->waiting_capacity] =
@@ -141,7 +150,7 @@ static void *run(void *arg)
 		if (status != REDRIVE_OK && !stopping && told) {
 			struct timespec t;
 
-			clock_gettime(CLOCK_REALTIME, &t);
+			clock_gettime(CLOCK_MONOTONIC, &t);
 			t.tv_nsec += 20000000;
 			t.tv_sec += t.tv_nsec / 1000000000;
 			t.tv_nsec %= 1000000000;
@@ -159,8 +168,24 @@ static void *run(void *arg)
 		if (stopping && !did)
 			break;
 	}
+	pthread_mutex_lock(&w->mutex);
+	w->ended = true; /* nobody can be left behind from here on */
+	pthread_mutex_unlock(&w->mutex);
 	end_waiting(w, REDRIVE_CLOSED);
 	return NULL;
+}
+
+enum redrive_status rdv_writer_wait(struct rdv_writer *w, uint64_t ticket)
+{
+	enum redrive_status status;
+	bool ended = false;
+
+	while ((status = rdv_log_wait(w->log, ticket, ended ? 0 : 1000)) == REDRIVE_TIMEOUT && !ended) {
+		pthread_mutex_lock(&w->mutex);
+		ended = w->ended;
+		pthread_mutex_unlock(&w->mutex);
+	}
+	return status == REDRIVE_TIMEOUT ? REDRIVE_CLOSED : status;
 }
 
 enum redrive_status rdv_writer_start(struct rdv_writer *w, struct rdv_log *log, struct rdv_error *error)

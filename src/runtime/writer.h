@@ -20,7 +20,7 @@ struct rdv_writer {
 	struct rdv_engine *engine; /* borrows */
 	struct rdv_log *log;       /* borrows */
 	pthread_t thread;
-	bool started, stopping;
+	bool started, stopping, ended; /* ended: nothing that is appended from now on becomes durable */
 	pthread_mutex_t mutex;
 	pthread_cond_t room;
 	struct rdv_log_buffer *queue[RDV_WRITER_QUEUE]; /* shares; durable, in order */
@@ -35,9 +35,11 @@ void rdv_writer_done(struct rdv_writer *w);
 enum redrive_status rdv_writer_start(struct rdv_writer *w, struct rdv_log *log, struct rdv_error *error) RDV_MUST_CHECK;
 /* Everything that was appended is committed; then the thread ends. */
 void rdv_writer_stop(struct rdv_writer *w);
-/* done(ctx, status) will be called, once. NO_MEMORY: it will not. Any thread. */
+/* done(ctx, status) will be called, once. NO_MEMORY, CLOSED: it will not. Any thread. */
 enum redrive_status rdv_writer_await(struct rdv_writer *w, uint64_t ticket, rdv_publish_done done,
 				     void *ctx) RDV_MUST_CHECK;
+/* Blocks until it is durable. CLOSED: the writer has ended before. Any thread. */
+enum redrive_status rdv_writer_wait(struct rdv_writer *w, uint64_t ticket) RDV_MUST_CHECK;
 /* The next durable buffer, or NULL. Core thread. */
 struct rdv_log_buffer *rdv_writer_take(struct rdv_writer *w);
 void rdv_writer_sync_times(struct rdv_writer *w, struct rdv_histogram *out);
