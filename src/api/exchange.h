@@ -19,7 +19,7 @@ enum rdv_body_limit {
 	RDV_BODY_NONE,
 	RDV_BODY_JSON,
 	RDV_BODY_MESSAGE
-}; /* JSON: 1 MiB; MESSAGE: limits.body, or limits.batch for ndjson */
+}; /* JSON: 8 MiB; MESSAGE: limits.body, or limits.batch for ndjson */
 
 struct rdv_operation {
 	const char *method, *path; /* "/v1/routes/{name}/pause" */
@@ -55,7 +55,6 @@ struct rdv_exchange {
 	struct rdv_token who; /* a copy: name, role; routes borrowed until the tokens are reloaded, so copied, too */
 	void *state;          /* of an operation that suspends; freed by state_free */
 	void (*state_free)(void *state);
-	/* the list of open connections belongs to the server */
 };
 
 /* ---- questions ---- */
@@ -85,7 +84,6 @@ void rdv_reply_field(struct rdv_exchange *x, const char *pointer, const char *fm
 /* Must be followed by rdv_exchange_resume exactly once, from any thread; then the operation runs again. */
 void rdv_exchange_suspend(struct rdv_exchange *x);
 void rdv_exchange_resume(struct rdv_exchange *x);
-/* Resumed at the latest at this time by the server's timer, unless resumed before: see wait.h's users (leases). */
 
 /* auth.c */
 bool rdv_host_allowed(const char *host, const char *const *hosts, size_t count);

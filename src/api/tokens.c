@@ -83,6 +83,8 @@ static enum redrive_status read_routes(struct file_reader *r, const yaml_node_t 
 	if (node->type != YAML_SEQUENCE_NODE)
 		return bad(r, node, "'routes' must be a list");
 	size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+	if (count == 0)
+		return bad(r, node, "'routes' names none: leave it out for all routes");
 	token->routes = calloc(count + 1, sizeof *token->routes);
 	if (!token->routes)
 		return rdv_error_set(r->error, REDRIVE_NO_MEMORY, "out of memory");
@@ -239,7 +241,11 @@ enum redrive_status rdv_tokens_add(struct rdv_tokens *t, const char *name, enum 
 	snprintf(token->name, sizeof token->name, "%s", name);
 	token->role = role;
 	token->routes = route_count ? calloc(route_count, sizeof *token->routes) : NULL;
-	for (size_t i = 0; i < route_count && token->routes; i++)
+	if (route_count && !token->routes) { /* none would be all */
+		t->count--;
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	}
+	for (size_t i = 0; i < route_count; i++)
 		snprintf(token->routes[token->route_count++], 101, "%s", routes[i]);
 	rdv_wall_format(rdv_wall_now(), token->added);
 	uint8_t random[32];

@@ -129,7 +129,7 @@ static bool refuse_later(struct rdv_exchange *x, const json_t *body)
 			return false;
 		}
 	const json_t *sample = json_object_get(body, "sample");
-	if (sample && json_integer_value(sample) != 0) {
+	if (sample && (!json_is_integer(sample) || json_integer_value(sample) != 0)) {
 		rdv_reply_field(x, "/sample", "samples are not available in this version: leave it out, or 0");
 		return false;
 	}
