@@ -352,7 +352,7 @@ def main():
         s.details["machine"] = machine(s)
         for name in options.names or BENCHES:
             run_one(s, name)
-        s.write()
+            s.write()
     finally:
         shutil.rmtree(s.place, ignore_errors=True)
     print("\n" + "\n".join(notes(s)) + "\n\n" + table(s.rows))

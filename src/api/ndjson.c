@@ -9,6 +9,8 @@
 
 #define LINES_MAX 1000000u
 #define HEADERS_MAX 1000u
+#define PLAIN_MIN 64u        /* bytes of a body_text that are worth a look */
+#define PLAIN_REST_MAX 1024u /* bytes of a line without it */
 
 static enum redrive_status bad(struct rdv_batch *b, enum redrive_status status, const char *fmt, ...) RDV_PRINTF(3, 4);
 static enum redrive_status bad(struct rdv_batch *b, enum redrive_status status, const char *fmt, ...)
@@ -53,7 +55,7 @@ static bool keep_text(struct rdv_batch *b, const json_t *text, struct rdv_slice 
 	return copy != NULL;
 }
 
-/* ---- the span of "body" in a line that is valid JSON ---- */
+/* ---- the span of a member's value in a line that is valid JSON ---- */
 
 static const char *skip_space(const char *p, const char *end)
 {
@@ -93,7 +95,7 @@ static const char *skip_value(const char *p, const char *end)
 	return p;
 }
 
-static struct rdv_slice body_span(struct rdv_slice line)
+static struct rdv_slice member_span(struct rdv_slice line, struct rdv_slice name)
 {
 	const char *p = (const char *)line.data, *end = p + line.size;
 	p = skip_space(p, end);
@@ -105,7 +107,7 @@ static struct rdv_slice body_span(struct rdv_slice line)
 			return rdv_slice(NULL, 0);
 		const char *key = p + 1;
 		p = skip_string(p, end);
-		bool found = p - key == 5 && memcmp(key, "body", 4) == 0;
+		bool found = (size_t)(p - key) == name.size + 1 && memcmp(key, name.data, name.size) == 0;
 		p = skip_space(p, end);
 		p = skip_space(p < end ? p + 1 : end, end); /* ':' */
 		const char *value = p;
@@ -124,6 +126,7 @@ struct line {
 	struct rdv_batch *batch;
 	const struct rdv_batch_limits *limits;
 	struct rdv_slice text;
+	struct rdv_slice plain; /* a long body_text that jansson need not read; data NULL: there is none */
 	struct rdv_message *message;
 	unsigned bodies;
 };
@@ -200,7 +203,7 @@ static enum redrive_status take_body(struct line *l, const json_t *value)
 {
 	(void)value;
 	l->bodies++;
-	l->message->body = body_span(l->text);
+	l->message->body = member_span(l->text, rdv_slice_text("body"));
 	if (l->message->body.size)
 		return REDRIVE_OK;
 	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY); /* the key was written with escapes */
@@ -213,6 +216,10 @@ static enum redrive_status take_body(struct line *l, const json_t *value)
 static enum redrive_status take_body_text(struct line *l, const json_t *value)
 {
 	l->bodies++;
+	if (l->plain.data) {
+		l->message->body = l->plain;
+		return REDRIVE_OK;
+	}
 	return want_text(l, "body_text", value, &l->message->body);
 }
 
@@ -330,11 +337,49 @@ static enum redrive_status check_message(struct line *l)
 	return REDRIVE_OK;
 }
 
+/* Is it the same within quotes and without: no escape, no control character, valid UTF-8? */
+static bool is_plain(struct rdv_slice text)
+{
+	for (size_t i = 0; i < text.size; i++)
+		if (text.data[i] < 0x20 || text.data[i] == '\\')
+			return false;
+	return rdv_utf8_valid(text);
+}
+
+/* jansson reads byte by byte, and most of a line is the text of its body. A long plain body_text is taken out: jansson
+ * judges the same line with an empty text in its place. All before it is unchanged, so either that text begins where
+ * ours says, or jansson refuses; then the whole line is judged as it is. NULL: nothing to take out, or no. */
+static json_t *load_without_text(struct line *l)
+{
+	char rest[PLAIN_REST_MAX];
+	struct rdv_slice span = member_span(l->text, rdv_slice_text("body_text"));
+	size_t head = span.data ? (size_t)(span.data - l->text.data) + 1 : 0;
+	json_error_t error;
+	json_t *object;
+
+	if (span.size < PLAIN_MIN || span.data[0] != '"' || span.data[span.size - 1] != '"' ||
+	    l->text.size - span.size + 2 > sizeof rest)
+		return NULL;
+	l->plain = rdv_slice(span.data + 1, span.size - 2);
+	if (is_plain(l->plain)) {
+		memcpy(rest, l->text.data, head);
+		memcpy(rest + head, l->plain.data + l->plain.size, l->text.size - l->plain.size - head);
+		object =
+			json_loadb(rest, l->text.size - l->plain.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+		if (object)
+			return object;
+	}
+	l->plain = rdv_slice(NULL, 0);
+	return NULL;
+}
+
 static enum redrive_status parse_line(struct line *l)
 {
 	json_error_t error;
-	json_t *object =
-		json_loadb((const char *)l->text.data, l->text.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+	json_t *object = load_without_text(l);
+	if (!object)
+		object = json_loadb((const char *)l->text.data, l->text.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+				    &error);
 	if (!object && json_error_code(&error) == json_error_numeric_overflow)
 		object = json_loadb((const char *)l->text.data, l->text.size,
 				    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);

@@ -151,6 +151,44 @@ static void tokens_are_found_by_their_secret_and_survive_the_file(void **state)
 	unlink(file);
 }
 
+#define LONG "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 \xe4\xb8\xad"
+
+/* A long body_text is taken without jansson where it is plain; what is accepted, and as what, is the same. */
+static void a_long_text_is_judged_as_a_short_one(void **state)
+{
+	static const struct {
+		const char *line, *body; /* body NULL: refused */
+	} rows[] = {
+		{"{\"body_text\": \"" LONG "\"}", LONG},
+		{"{\"key\": \"a\\\"b\", \"body_text\": \"" LONG "\", \"delay_ms\": 1}", LONG},
+		{"{\"body_text\": \"" LONG "\\n\"}", LONG "\n"},
+		{"{\"body_text\": \"" LONG "\t\"}", NULL},
+		{"{\"body_text\": \"" LONG "\xff\"}", NULL},
+		{"{\"body_text\": \"" LONG "\xed\xa0\x80\"}", NULL},
+		{"{\"body_text\": \"" LONG "\"", NULL},
+		{"{\"body_text\": \"" LONG, NULL},
+		{"{\"body_text\" \"" LONG "\"}", NULL},
+		{"{\"a\": 1\"b, \"body_text\": \"" LONG "\"}", NULL},
+		{"{\"body_text\": \"" LONG "\", \"body_text\": \"\"}", NULL},
+		{"{\"body_text\": \"" LONG "\", \"body_\\u0074ext\": \"\"}", NULL},
+		{"{\"body_text\": \"" LONG "\", \"body\": 1}", NULL},
+		{"{\"headers\": {\"body_text\": \"" LONG "\"}}", ""},
+		{"[\"body_text\", \"" LONG "\"]", NULL},
+	};
+	const struct rdv_batch_limits limits = {1024, 512, {1796000000000}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct rdv_batch batch;
+		enum redrive_status status = rdv_batch_parse(rdv_slice_text(rows[i].line), &limits, &batch);
+
+		assert_int_equal(status, rows[i].body ? REDRIVE_OK : REDRIVE_INVALID);
+		if (rows[i].body)
+			assert_true(rdv_slice_equal(batch.messages[0].body, rdv_slice_text(rows[i].body)));
+		rdv_batch_done(&batch);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +198,7 @@ int main(void)
 		cmocka_unit_test(due_times_are_bounded),
 		cmocka_unit_test(bodies_of_a_batch_stay_as_written),
 		cmocka_unit_test(a_bad_line_is_named_from_one),
+		cmocka_unit_test(a_long_text_is_judged_as_a_short_one),
 		cmocka_unit_test(tokens_are_found_by_their_secret_and_survive_the_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
