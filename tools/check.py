@@ -53,7 +53,8 @@ class Tally:
         count = f"{passed} passed" + (f", {failed} failed" if failed else "")
         print(f"{state} {name}: {count} ({seconds:.1f} s)", flush=True)
         if failed:
-            for line in log.rstrip().splitlines()[-TAIL:]:
+            lines = log.rstrip().splitlines()
+            for line in [line for line in lines[:-TAIL] if line.startswith("not ok")] + lines[-TAIL:]:
                 print(f"    | {line[:300]}", flush=True)
 
 
