@@ -24,6 +24,8 @@ struct rdv_api {
 	struct rdv_desk *desk;     /* borrows */
 	uint16_t port;
 	uint64_t body_max, headers_max, batch_max;
+	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */
+	uint64_t bodies_max;
 	unsigned connections_max;
 	int64_t hot_ms;
 	pthread_rwlock_t access; /* tokens, hosts: replaced by a reload */

@@ -50,8 +50,8 @@ struct rdv_exchange {
 	struct rdv_query_param query[RDV_QUERY_PARAMS];
 	size_t query_count;
 	struct rdv_buffer body;
-	uint64_t body_max, body_seen;
-	bool body_too_large, checked, ran, answered, suspended;
+	uint64_t body_max, body_seen, body_counted; /* counted: its part of api->bodies */
+	bool body_too_large, no_room, checked, ran, answered, suspended;
 	struct rdv_token who; /* a copy: name, role; routes borrowed until the tokens are reloaded, so copied, too */
 	void *state;          /* of an operation that suspends; freed by state_free */
 	void (*state_free)(void *state);

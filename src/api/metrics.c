@@ -282,12 +282,39 @@ static void free_reading(struct reading *r)
 	free(r->more);
 }
 
-static enum redrive_status take_reading(struct rdv_engine *engine, struct rdv_desk *desk, struct reading *r)
+static void keep_scope(struct reading *r, const struct rdv_token *who)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < r->count; i++)
+		if (rdv_token_covers(who, r->routes[i].name))
+			r->routes[kept++] = r->routes[i];
+	r->count = kept;
+}
+
+/* A route may have the name that a removed one left to its lanes; a series twice in one scrape voids all of it. Orphans
+ * come last, so theirs are renamed. No route's name holds a space. */
+static void part_names(struct reading *r)
+{
+	for (size_t i = 1; i < r->count; i++)
+		for (size_t k = 0; k < i && strcmp(r->routes[i].state, "orphan") == 0; k++)
+			if (strcmp(r->routes[i].name, r->routes[k].name) == 0 &&
+			    strcmp(r->routes[i].topic, r->routes[k].topic) == 0) {
+				size_t size = strlen(r->routes[i].name), room = sizeof r->routes[i].name;
+				size = size < room - 10 ? size : room - 10;
+				memcpy(r->routes[i].name + size, " (orphan)", 10);
+				break;
+			}
+}
+
+static enum redrive_status take_reading(struct rdv_engine *engine, struct rdv_desk *desk, const struct rdv_token *who,
+					struct reading *r)
 {
 	memset(r, 0, sizeof *r);
 	enum redrive_status status = rdv_engine_routes(engine, NULL, &r->routes, &r->count);
 	if (status != REDRIVE_OK)
 		return status;
+	keep_scope(r, who);
+	part_names(r);
 	r->more = calloc(r->count + 1, sizeof *r->more);
 	if (!r->more)
 		return REDRIVE_NO_MEMORY;
@@ -301,10 +328,11 @@ static enum redrive_status take_reading(struct rdv_engine *engine, struct rdv_de
 	return REDRIVE_OK;
 }
 
-enum redrive_status rdv_metrics_write(struct rdv_engine *engine, struct rdv_desk *desk, struct rdv_buffer *out)
+enum redrive_status rdv_metrics_write(struct rdv_engine *engine, struct rdv_desk *desk, const struct rdv_token *who,
+				      struct rdv_buffer *out)
 {
 	struct reading r;
-	enum redrive_status status = take_reading(engine, desk, &r);
+	enum redrive_status status = take_reading(engine, desk, who, &r);
 	for (size_t i = 0; status == REDRIVE_OK && i < TABLE_COUNT; i++) {
 		head(out, &table[i]);
 		table[i].write(out, &table[i], &r);

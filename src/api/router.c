@@ -181,6 +181,32 @@ bool rdv_exchange_covers(const struct rdv_exchange *x, const char *route)
 
 /* ---- sizes ---- */
 
+struct framing {
+	unsigned lengths, encodings;
+};
+
+static enum MHD_Result count_framing(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct framing *f = ctx;
+	(void)kind;
+	(void)value;
+	f->lengths += strcasecmp(name, "Content-Length") == 0;
+	f->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
+	return MHD_YES;
+}
+
+/* Whoever stands in front of us may believe the other one of two lengths, and then a body holds a request. */
+static bool check_framing(struct rdv_exchange *x)
+{
+	struct framing f = {0, 0};
+	MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_framing, &f);
+	if (f.lengths + f.encodings <= 1)
+		return true;
+	x->body_too_large = true; /* where it ends is not known: the connection closes */
+	rdv_reply_problem(x, 400, NULL, "one Content-Length or one Transfer-Encoding, not several");
+	return false;
+}
+
 static bool check_size(struct rdv_exchange *x)
 {
 	const char *type = rdv_exchange_header(x, "Content-Type"), *length = rdv_exchange_header(x, "Content-Length");
@@ -227,7 +253,7 @@ bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *
 {
 	bool known;
 	char allow[64];
-	if (!check_origin(x))
+	if (!check_origin(x) || !check_framing(x))
 		return false;
 	x->op = rdv_operation_find(method, path, x, &known, allow);
 	if (!x->op) {

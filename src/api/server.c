@@ -4,6 +4,7 @@
  * before they are kept; what comes beyond the limit is counted and thrown away, and the connection is closed. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,8 +13,16 @@
 #define POOL_THREADS 2u
 #define IDLE_SECONDS 120u
 #define DISCARD_MAX (64u << 20)
+#define BODIES_MIN ((uint64_t)128 << 20)
 
 /* ---- one request ---- */
+
+static void give_back_body(struct rdv_exchange *x)
+{
+	atomic_fetch_sub(&x->api->bodies, x->body_counted);
+	x->body_counted = 0;
+	rdv_buffer_done(&x->body);
+}
 
 static void free_exchange(struct rdv_exchange *x)
 {
@@ -27,7 +36,7 @@ static void free_exchange(struct rdv_exchange *x)
 		free(x->query[i].value);
 	free(x->who.routes);
 	free(x->path);
-	rdv_buffer_done(&x->body);
+	give_back_body(x);
 	free(x);
 }
 
@@ -55,11 +64,25 @@ void rdv_exchange_resume(struct rdv_exchange *x)
 	MHD_resume_connection(x->connection);
 }
 
+/* A client within its own limit may still be one of a thousand that never end their bodies: all of them together have
+ * a limit, too. Who goes beyond it is told to come again. */
+static void keep_body(struct rdv_exchange *x, const char *data, size_t size)
+{
+	if (atomic_fetch_add(&x->api->bodies, size) + size > x->api->bodies_max) {
+		atomic_fetch_sub(&x->api->bodies, size);
+		x->no_room = true;
+		give_back_body(x);
+		return;
+	}
+	x->body_counted += size;
+	rdv_buffer_append(&x->body, data, size);
+}
+
 static enum MHD_Result take_body(struct rdv_exchange *x, const char *data, size_t *size)
 {
 	x->body_seen += *size;
-	if (!x->answered && x->body_seen <= x->body_max)
-		rdv_buffer_append(&x->body, data, *size);
+	if (!x->answered && !x->no_room && x->body_seen <= x->body_max)
+		keep_body(x, data, *size);
 	else
 		x->body_too_large = x->body_too_large || x->body_seen > x->body_max;
 	*size = 0;
@@ -72,6 +95,8 @@ static void run(struct rdv_exchange *x)
 	if (x->body_too_large)
 		rdv_reply_problem(x, 413, NULL, "the body is larger than the %llu bytes that are allowed",
 				  (unsigned long long)x->body_max);
+	else if (x->no_room)
+		rdv_reply_problem(x, 503, NULL, "too many bodies are being sent at a time: send this one again");
 	else if (x->body.failed)
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
 	else
@@ -251,6 +276,7 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	api->headers_max = options->headers_max;
 	api->batch_max = options->batch_max;
 	api->hot_ms = options->hot_ms;
+	api->bodies_max = 4 * api->batch_max > BODIES_MIN ? 4 * api->batch_max : BODIES_MIN;
 	api->connections_max = options->connections ? options->connections : 4096;
 	enum redrive_status status = load_access(api, options, error);
 	if (status == REDRIVE_OK)

@@ -11,6 +11,7 @@
 struct rdv_client {
 	CURL *curl;
 	char *server;
+	const char *ca_file; /* NULL = the system's; borrows */
 	char token[512];
 };
 
@@ -48,6 +49,7 @@ int rdv_client_open(const struct rdv_invocation *in, struct rdv_client **out)
 	rdv_buffer_text(&url, server);
 	while (url.size && url.data[url.size - 1] == '/')
 		url.size--;
+	c->ca_file = rdv_option(in, RDV_OPT_CA_FILE) ? rdv_option(in, RDV_OPT_CA_FILE) : getenv("REDRIVE_CA_FILE");
 	c->server = strdup(rdv_buffer_string(&url));
 	rdv_buffer_done(&url);
 	c->curl = curl_easy_init();
@@ -148,6 +150,8 @@ static int perform(struct rdv_client *c, const char *method, const char *path, c
 	curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c->curl, CURLOPT_PROXY, "");
+	if (c->ca_file && *c->ca_file)
+		curl_easy_setopt(c->curl, CURLOPT_CAINFO, c->ca_file);
 	curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, 10000L);
 	if (body && (body->post || body->bytes.size)) {
@@ -211,6 +215,8 @@ int rdv_client_download(struct rdv_client *c, const char *path, FILE *to)
 	curl_easy_setopt(c->curl, CURLOPT_URL, rdv_buffer_string(&url));
 	curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c->curl, CURLOPT_PROXY, "");
+	if (c->ca_file && *c->ca_file)
+		curl_easy_setopt(c->curl, CURLOPT_CAINFO, c->ca_file);
 	curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
 	CURLcode result = curl_easy_perform(c->curl);
 	long status = 0;

@@ -37,6 +37,8 @@ static const struct argp_option server_options[] = {
 	{"server", RDV_OPT_SERVER, "URL", 0,
 	 "Address of the server (default: REDRIVE_SERVER, else http://127.0.0.1:7337)", 90},
 	{"token-file", RDV_OPT_TOKEN_FILE, "FILE", 0, "File that holds the token (default: REDRIVE_TOKEN)", 90},
+	{"ca-file", RDV_OPT_CA_FILE, "FILE", 0,
+	 "Certificates to trust of an https:// server, PEM (default: REDRIVE_CA_FILE, else the system's)", 90},
 	{0},
 };
 static const struct argp_option output_options[] = {
@@ -54,7 +56,7 @@ static error_t parse_common(int key, char *value, struct argp_state *state)
 		in->json = strcmp(value, "json") == 0;
 		return 0;
 	}
-	if (key != RDV_OPT_SERVER && key != RDV_OPT_TOKEN_FILE && key != RDV_OPT_NO_PAGER)
+	if (key != RDV_OPT_SERVER && key != RDV_OPT_TOKEN_FILE && key != RDV_OPT_CA_FILE && key != RDV_OPT_NO_PAGER)
 		return ARGP_ERR_UNKNOWN;
 	in->given[in->given_count++] = (struct rdv_given){key, value ? value : ""};
 	return 0;

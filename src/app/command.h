@@ -25,7 +25,7 @@ struct rdv_invocation {
 };
 
 enum {                        /* which common options a verb takes */
-       RDV_COMMON_SERVER = 1, /* --server, --token-file */
+       RDV_COMMON_SERVER = 1, /* --server, --token-file, --ca-file */
        RDV_COMMON_OUTPUT = 2, /* -o, --no-pager */
 };
 
@@ -43,6 +43,7 @@ extern const struct rdv_command *const rdv_commands[]; /* NULL-terminated; group
 enum {
 	RDV_OPT_SERVER = 0x100,
 	RDV_OPT_TOKEN_FILE,
+	RDV_OPT_CA_FILE,
 	RDV_OPT_NO_PAGER,
 	RDV_OPT_DATA,
 	RDV_OPT_LISTEN,

@@ -141,6 +141,9 @@ struct rdv_plan_request {
 	bool order_key;
 	struct rdv_wall expires_at; /* ms 0 = 7 d */
 	const char *reason, *author;
+	/* NULL = every route; else letters of other routes do not exist for this plan. */
+	bool (*covers)(void *ctx, const char *route);
+	void *covers_ctx;
 };
 enum rdv_plan_state {
 	RDV_PLAN_DRAFT,

@@ -83,12 +83,23 @@ static bool excluded(const struct choosing *c, const uint8_t id[16])
 	return c->exclude_count && bsearch(id, c->exclude, c->exclude_count, sizeof *c->exclude, by_id);
 }
 
+static bool covered(const struct choosing *c, const struct rdv_envelope *e)
+{
+	char route[101];
+	if (!c->r->covers)
+		return true;
+	rdv_slice_to_text(e->route, route, sizeof route);
+	return c->r->covers(c->r->covers_ctx, route);
+}
+
 static enum redrive_status choose(void *ctx, struct rdv_desk_place place, const struct rdv_letter_frame *frame,
 				  const struct rdv_envelope *e)
 {
 	struct choosing *c = ctx;
 	struct rdv_desk_decided decided;
 	uint8_t id[16];
+	if (!covered(c, e))
+		return c->by_query ? REDRIVE_OK : REDRIVE_NOT_FOUND;
 	rdv_envelope_id(e, id);
 	if (excluded(c, id))
 		return REDRIVE_OK;
@@ -136,10 +147,12 @@ static enum redrive_status by_ids(struct choosing *c)
 			status = rdv_envelope_decode(frame.envelope, &e);
 		if (status == REDRIVE_OK)
 			status = choose(c, place, &frame, &e);
-		else if (status == REDRIVE_NOT_FOUND || status == REDRIVE_INVALID)
+		if (status == REDRIVE_OK)
+			continue;
+		if (status == REDRIVE_NOT_FOUND || status == REDRIVE_INVALID)
 			status = rdv_error_set(c->error, REDRIVE_INVALID, "ids: there is no letter '%.40s'",
 					       c->r->ids[i]);
-		else
+		else if (!c->error->text[0])
 			rdv_error_set(c->error, status, "ids: letter '%.40s': %s", c->r->ids[i],
 				      rdv_status_info(status)->text);
 	}

@@ -265,7 +265,7 @@ class Server:
 
     def cli(self, *arguments, input=None, timeout=60):
         """A command of the program against this server: CompletedProcess with text."""
-        return subprocess.run([self.redrive, *arguments], input=input, capture_output=True, timeout=timeout, cwd=self.directory,
+        return subprocess.run([self.redrive, *arguments], input=input, capture_output=True, text=True, timeout=timeout, cwd=self.directory,
                               env={**os.environ, "REDRIVE_SERVER": f"http://127.0.0.1:{self.port}", "NO_COLOR": "1"})
 
 

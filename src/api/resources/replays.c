@@ -8,6 +8,48 @@
 
 #define IDS_MAX 100000u
 
+/* ---- scope: a token that covers only some routes sees and moves only plans over these ---- */
+
+static bool covers(void *ctx, const char *route)
+{
+	return rdv_exchange_covers(ctx, route);
+}
+
+/* A plan names its routes with commas between them, and "..." when there are too many to name. */
+static bool plan_in_scope(const struct rdv_exchange *x, const struct rdv_plan *plan)
+{
+	char route[sizeof plan->routes];
+	if (x->who.route_count == 0)
+		return true;
+	if (plan->target_route[0] && !rdv_exchange_covers(x, plan->target_route))
+		return false;
+	for (const char *p = plan->routes; *p; p += strcspn(p, ","), p += *p == ',') {
+		snprintf(route, sizeof route, "%.*s", (int)strcspn(p, ","), p);
+		if (!rdv_exchange_covers(x, route))
+			return false;
+	}
+	return true;
+}
+
+/* Reads the plan of the path. NOT_FOUND also for one out of scope. */
+static enum redrive_status get_plan(struct rdv_exchange *x, struct rdv_plan *plan)
+{
+	enum redrive_status status = plan ? rdv_plan_get(x->desk, x->params[0], plan) : REDRIVE_NO_MEMORY;
+	return status == REDRIVE_OK && !plan_in_scope(x, plan) ? REDRIVE_NOT_FOUND : status;
+}
+
+static bool check_plan(struct rdv_exchange *x)
+{
+	struct rdv_plan *plan = calloc(1, sizeof *plan);
+	enum redrive_status status = get_plan(x, plan);
+	free(plan);
+	if (status != REDRIVE_OK)
+		rdv_reply_status(x, status, status == REDRIVE_NOT_FOUND ? "there is no such plan" : NULL);
+	return status == REDRIVE_OK;
+}
+
+/* ---- members of a new plan ---- */
+
 static bool read_texts(struct rdv_exchange *x, const json_t *body, const char *name, const char ***out, size_t *count)
 {
 	const json_t *list = json_object_get(body, name), *item;
@@ -105,6 +147,10 @@ static bool read_plan(struct rdv_exchange *x, const json_t *body, struct rdv_pla
 	    !expires_member(x, body, &r->expires_at))
 		return false;
 	r->cap = (uint64_t)cap;
+	if (r->target_route && !rdv_exchange_covers(x, r->target_route)) {
+		rdv_reply_problem(x, 403, NULL, "the token '%s' does not cover the target's route", x->who.name);
+		return false;
+	}
 	r->order_key = order && strcmp(order, "key") == 0;
 	if (order && !r->order_key && strcmp(order, "none") != 0) {
 		rdv_reply_field(x, "/order", "must be key or none");
@@ -144,7 +190,8 @@ void rdv_resource_plan_create(struct rdv_exchange *x)
 	json_t *body = rdv_exchange_json(x, false);
 	if (!body)
 		return;
-	struct rdv_plan_request r = {.author = x->who.name};
+	struct rdv_plan_request r = {
+		.author = x->who.name, .covers = x->who.route_count ? covers : NULL, .covers_ctx = x};
 	const char **ids = NULL, **exclude = NULL;
 	struct rdv_error error = {""};
 	if (rdv_exchange_members(x, body, known) && refuse_later(x, body) &&
@@ -169,9 +216,16 @@ void rdv_resource_plan_create(struct rdv_exchange *x)
 	json_decref(body);
 }
 
+struct plan_page {
+	const struct rdv_exchange *x;
+	json_t *items;
+};
+
 static void add_plan(void *ctx, const struct rdv_plan *plan)
 {
-	json_array_append_new(ctx, rdv_json_plan(plan));
+	struct plan_page *page = ctx;
+	if (plan_in_scope(page->x, plan))
+		json_array_append_new(page->items, rdv_json_plan(plan));
 }
 
 static bool take_cursor(struct rdv_exchange *x, char cursor[RDV_CURSOR_TEXT])
@@ -204,14 +258,14 @@ void rdv_resource_plans_list(struct rdv_exchange *x)
 	char cursor[RDV_CURSOR_TEXT];
 	if (!rdv_exchange_limit(x, &limit) || !take_cursor(x, cursor))
 		return;
-	json_t *items = json_array();
-	reply_list(x, rdv_plan_list(x->desk, limit, cursor, add_plan, items), items, cursor);
+	struct plan_page page = {x, json_array()};
+	reply_list(x, rdv_plan_list(x->desk, limit, cursor, add_plan, &page), page.items, cursor);
 }
 
 void rdv_resource_plan_get(struct rdv_exchange *x)
 {
 	struct rdv_plan *plan = calloc(1, sizeof *plan);
-	enum redrive_status status = plan ? rdv_plan_get(x->desk, x->params[0], plan) : REDRIVE_NO_MEMORY;
+	enum redrive_status status = get_plan(x, plan);
 	if (status == REDRIVE_OK)
 		rdv_reply_json(x, 200, rdv_json_plan(plan));
 	else
@@ -231,7 +285,7 @@ void rdv_resource_plan_letters(struct rdv_exchange *x)
 {
 	size_t limit;
 	char cursor[RDV_CURSOR_TEXT];
-	if (!rdv_exchange_limit(x, &limit) || !take_cursor(x, cursor))
+	if (!rdv_exchange_limit(x, &limit) || !take_cursor(x, cursor) || !check_plan(x))
 		return;
 	json_t *items = json_array();
 	reply_list(x,
@@ -266,6 +320,8 @@ static void act(struct rdv_exchange *x, const json_t *body, size_t v)
 			rdv_reply_field(x, "/rate", "must be a rate like 50/s");
 		return;
 	}
+	if (!check_plan(x))
+		return;
 	struct rdv_plan *plan = calloc(1, sizeof *plan);
 	enum redrive_status status =
 		plan ? rdv_plan_act(x->desk, x->params[0], verbs[v].verb, digest, rate, x->who.name, plan, &error)

@@ -23,7 +23,7 @@ void rdv_resource_metrics(struct rdv_exchange *x)
 {
 	struct rdv_buffer text;
 	rdv_buffer_init(&text, 64 << 20);
-	enum redrive_status status = rdv_metrics_write(x->engine, x->desk, &text);
+	enum redrive_status status = rdv_metrics_write(x->engine, x->desk, &x->who, &text);
 	if (status == REDRIVE_OK && !text.failed)
 		rdv_reply_bytes(x, 200, "text/plain; version=0.0.4; charset=utf-8", rdv_buffer_as_slice(&text), NULL);
 	else

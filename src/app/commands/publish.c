@@ -54,17 +54,32 @@ static void add_encoded(struct headers *h, const char *name, struct rdv_slice va
 	rdv_buffer_done(&encoded);
 }
 
+/* What goes into a header as it is must not end it. */
+static int check_plain(const char *option, const char *value)
+{
+	for (const char *p = value; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return rdv_command_fail(2, "%s holds a control character", option);
+	return 0;
+}
+
+static bool is_header_name(const char *text, size_t size)
+{
+	static const char allowed[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	return size > 0 && size <= 250 && strspn(text, allowed) >= size;
+}
+
 static int add_given_headers(const struct rdv_invocation *in, struct headers *h)
 {
 	for (size_t i = 0; i < in->given_count; i++) {
 		if (in->given[i].key != 'H')
 			continue;
 		const char *equals = strchr(in->given[i].value, '=');
-		if (!equals || equals == in->given[i].value)
-			return rdv_command_fail(2, "--header %s: write NAME=VALUE", in->given[i].value);
+		if (!equals || !is_header_name(in->given[i].value, (size_t)(equals - in->given[i].value)))
+			return rdv_command_fail(2, "--header %s: write NAME=VALUE, NAME of letters, digits, - and _",
+						in->given[i].value);
 		char name[300];
-		snprintf(name, sizeof name, "Redrive-Header-%.*s",
-			 (int)(equals - in->given[i].value > 250 ? 250 : equals - in->given[i].value),
+		snprintf(name, sizeof name, "Redrive-Header-%.*s", (int)(equals - in->given[i].value),
 			 in->given[i].value);
 		add_encoded(h, name, rdv_slice_text(equals + 1));
 	}
@@ -73,7 +88,14 @@ static int add_given_headers(const struct rdv_invocation *in, struct headers *h)
 
 static int message_headers(const struct rdv_invocation *in, struct headers *h)
 {
+	static const struct {
+		int key;
+		const char *option;
+	} plain[] = {{RDV_OPT_ID, "--id"}, {RDV_OPT_DELAY, "--delay"}, {'t', "--content-type"}};
 	const char *value;
+	for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+		if ((value = rdv_option(in, plain[i].key)) && check_plain(plain[i].option, value) != 0)
+			return 2;
 	if ((value = rdv_option(in, 'k')))
 		add_encoded(h, "Redrive-Key", rdv_slice_text(value));
 	if ((value = rdv_option(in, RDV_OPT_ID)))

@@ -36,6 +36,17 @@ static void notify(const char *state)
 #endif
 }
 
+/* Type=notify-reload believes a reload only with the time at which it began. */
+static void tell_reloading(void)
+{
+	char state[96];
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%lld",
+		 (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+	notify(state);
+}
+
 /* Milliseconds between two signs of life for systemd's watchdog, 0 = it asks for none. */
 static int64_t watchdog_ms(void)
 {
@@ -107,7 +118,7 @@ static void reload(const struct rdv_invocation *in, struct rdv_server *server, s
 {
 	struct rdv_settings settings;
 	struct rdv_error error = {""};
-	notify("RELOADING=1");
+	tell_reloading();
 	int code = load(in, &settings);
 	if (code)
 		rdv_logger_printf(logger, RDV_LEVEL_ERROR,
