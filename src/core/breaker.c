@@ -8,6 +8,7 @@
  *   HALF   slice >= 90 % ok                             HALF   rate doubled
  *   HALF   other slice                                  HALF   rate halved, at least 1/s
  *   HALF   rate >= twice the throughput, or idle slice  UP     wait = open next time
+ *   HALF   three slices with repeated failures only     UP     the same
  *
  * A slice that is plainly bad (>= 90 % of >= 5) does not wait for its end: that would send a whole second's calls to
  * a target that is gone. An ok of a call begun before the trip tells about the time before it and opens nothing.
@@ -20,6 +21,7 @@
 #define THROUGHPUT_LEAST 5.0 /* taken for less or unknown, so that HALF always has steps before UP */
 #define HALF_MOST 1e9
 #define JUDGED 5
+#define STUCK 3 /* slices */
 
 static void enter(struct rdv_breaker_machine *b, enum rdv_breaker_state state, struct rdv_now now)
 {
@@ -66,7 +68,7 @@ static void relapse(struct rdv_breaker_machine *b, const struct rdv_breaker *pol
 
 static void start_slice(struct rdv_breaker_machine *b, struct rdv_now now)
 {
-	b->half_ok = b->half_bad = 0;
+	b->half_ok = b->half_bad = b->half_repeats = 0;
 	b->half_wanted = false;
 	b->half_end = now.mono.ms + SLICE_MS;
 }
@@ -82,7 +84,7 @@ static void go_half(struct rdv_breaker_machine *b, struct rdv_now now)
 	enter(b, RDV_HALF, now);
 	b->probe_out = false;
 	b->half = (struct rdv_bucket){0};
-	b->half_failed_count = 0;
+	b->half_failed_count = b->half_stuck = 0;
 	set_rate(b, HALF_SHARE * b->throughput, now);
 	start_slice(b, now);
 	b->half_wanted = true; /* nobody could ask yet */
@@ -120,8 +122,12 @@ static bool failed_before(struct rdv_breaker_machine *b, uint64_t message)
 void rdv_breaker_bad(struct rdv_breaker_machine *b, const struct rdv_breaker *policy, struct rdv_now now,
 		     uint64_t message)
 {
-	if (b->state != RDV_HALF || failed_before(b, message))
+	if (b->state != RDV_HALF)
 		return;
+	if (failed_before(b, message)) {
+		b->half_repeats++;
+		return;
+	}
 	b->half_bad++;
 	if (b->half_bad >= JUDGED && b->half_bad * 10 >= (b->half_ok + b->half_bad) * 9)
 		relapse(b, policy, now);
@@ -148,7 +154,9 @@ static void end_slice(struct rdv_breaker_machine *b, const struct rdv_breaker *p
 	}
 	if (total > 0)
 		set_rate(b, b->half_ok * 10 >= total * 9 ? b->half_rate * 2 : b->half_rate / 2, now);
-	if (b->half_rate >= enough || (total == 0 && idle && !b->half_wanted && now.mono.ms >= b->half_wait))
+	b->half_stuck = total ? 0 : b->half_stuck + (b->half_repeats > 0);
+	if (b->half_rate >= enough || b->half_stuck >= STUCK ||
+	    (total == 0 && idle && !b->half_wanted && now.mono.ms >= b->half_wait))
 		rdv_breaker_up(b, now);
 	else
 		start_slice(b, now);

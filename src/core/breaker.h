@@ -3,7 +3,7 @@
  *   UP ── trip (evidence.h) ──▶ DOWN: no calls but one probe after `open`, the wait doubling up to `max_open`
  *   DOWN ── one ok of a call that began since ──▶ HALF: a rate, first 20 % of the throughput before the outage
  *   HALF, each second: ≥ 90 % ok doubles the rate, less halves it; ≥ 50 % bad of ≥ 5 ──▶ DOWN, the wait doubled
- *   HALF ── twice that throughput reached, or nothing left to send ──▶ UP
+ *   HALF ── twice that throughput reached, or nothing left to send but what fails again and again ──▶ UP
  *
  * The machine only; what is evidence, and what an attempt costs its message, is target.c's. Time is in the calls.
  * Cannot fail. Single thread. */
@@ -13,7 +13,8 @@
 #include "target.h"
 
 /* A message's failures count once in a HALF: nothing is charged there, so a few poison messages, tried again and again
- * at a low rate, would otherwise keep every slice under 90 % for ever. An outage fails ever new messages. */
+ * at a low rate, would otherwise keep every slice under 90 % for ever. An outage fails ever new messages. When slices
+ * hold nothing but such repeats, there is nothing left to learn: UP, where they are charged and come to their end. */
 #define RDV_HALF_FAILED 64u
 
 struct rdv_breaker_machine {
@@ -33,8 +34,10 @@ struct rdv_breaker_machine {
 	uint64_t half_ok, half_bad;
 	uint64_t half_failed[RDV_HALF_FAILED]; /* messages whose failure has counted in this HALF */
 	uint32_t half_failed_count;
-	bool half_wanted;  /* a permit was asked for in this slice */
-	int64_t half_wait; /* mono ms until which who asked was sent away: as good as asking */
+	uint64_t half_repeats; /* failures in this slice of messages that have counted before */
+	uint32_t half_stuck;   /* slices with nothing else, since the last one with more */
+	bool half_wanted;      /* a permit was asked for in this slice */
+	int64_t half_wait;     /* mono ms until which who asked was sent away: as good as asking */
 };
 
 void rdv_breaker_init(struct rdv_breaker_machine *b, struct rdv_now now);

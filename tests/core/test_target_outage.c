@@ -666,6 +666,28 @@ static void half_is_not_up_while_the_work_left_is_only_held_back(void **state)
 	world_done(&w);
 }
 
+/* The heads of two keys fail again and again, and everything else waits behind them. */
+static void half_is_up_when_only_messages_that_failed_before_are_left(void **state)
+{
+	struct world w = world();
+	struct open_call c;
+	bool charged = false;
+
+	healthy(&w, 12000, 500);
+	(void)break_down(&w, RDV_KIND_INFRA, NULL);
+	(void)probe(&w, RDV_KIND_OK);
+	for (int i = 0; i < 50 && !charged; i++) {
+		pass(&w, 200);
+		if (!take(&w, RETRY, &c))
+			continue;
+		c.message = 900000 + (uint64_t)(i % 2);
+		charged = end(&w, &c, RDV_KIND_APP).charged;
+	}
+	assert_true(charged);
+	assert_int_equal(breaker_of(&w), RDV_UP);
+	world_done(&w);
+}
+
 static void half_configured_rate_and_concurrency_always_hold(void **state)
 {
 	struct rdv_target_policy p = default_policy();
@@ -810,6 +832,7 @@ int main(void)
 		cmocka_unit_test(half_does_not_wait_for_the_slice_when_all_fails),
 		cmocka_unit_test(half_is_up_when_nothing_is_left),
 		cmocka_unit_test(half_is_not_up_while_the_work_left_is_only_held_back),
+		cmocka_unit_test(half_is_up_when_only_messages_that_failed_before_are_left),
 		cmocka_unit_test(half_configured_rate_and_concurrency_always_hold),
 		cmocka_unit_test(half_starts_at_one_a_second_when_nothing_is_known),
 		cmocka_unit_test(half_starts_with_the_throughput_remembered_over_a_restart),
