@@ -10,11 +10,12 @@
  * fixed delay to count from.
  *
  * usage: path_bench WORK [dir=D] [seconds=S | count=N] [raw=1] [waiting=N] [routes=N] [keys=N] [batch=N]
- * raw: the raw limit (raw_log.h) before and after. waiting: so many other messages of the first lane wait for hours
- * meanwhile. routes: the messages go to so many topics in turn, each with a route and a thread of its own. keys: order
- * by key, so many keys in turn, at most 50,000 messages not yet acknowledged. One JSON object a line: name, value,
- * unit. */
+ * [concurrency=N] raw: the raw limit (raw_log.h) before and after. waiting: so many other messages of the first lane
+ * wait for hours meanwhile. routes: the messages go to so many topics in turn, each with a route and a thread of its
+ * own. keys: order by key, so many keys in turn, at most 50,000 messages not yet acknowledged. One JSON object a line:
+ * name, value, unit. */
 #include <redrive.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -25,8 +26,8 @@ enum { BODY = 256, BATCH_MAX = 1000, OUTSTANDING = 40000, ROUTES_MAX = 1000, LAT
 
 static struct settings {
 	const char *work, *dir;
-	double seconds, count, raw, waiting, routes, keys, batch;
-} set = {.dir = "/tmp", .seconds = 3, .routes = 1, .batch = 100};
+	double seconds, count, raw, waiting, routes, keys, batch, concurrency;
+} set = {.dir = "/tmp", .seconds = 3, .routes = 1, .batch = 100, .concurrency = 16384};
 
 static _Atomic uint64_t acked, on_disk;
 static _Atomic int failed;
@@ -117,7 +118,7 @@ static void add_route(struct redrive *r, const struct work *work, unsigned i)
 	struct redrive_error error = {""};
 	int n = 3;
 
-	snprintf(concurrency, sizeof concurrency, "concurrency=%d", set.routes > 16 ? 1024 : 16384);
+	snprintf(concurrency, sizeof concurrency, "concurrency=%d", (int)set.concurrency);
 	for (const char *const *s = work->settings; *s; s++)
 		settings[n++] = *s;
 	topic_name(i, name);
@@ -188,6 +189,32 @@ static double percentile(uint64_t all, double part)
 	return ms;
 }
 
+static uint64_t bytes_written(void)
+{
+	char line[128];
+	uint64_t bytes = 0;
+	FILE *f = fopen("/proc/self/io", "r");
+
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, "write_bytes: %" SCNu64, &bytes) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return bytes;
+}
+
+/* Until the first segments are filled with zeros; the raw limit's are, too, before its time runs. */
+static void settle(void)
+{
+	uint64_t before = 0, now = bytes_written();
+
+	for (int i = 0; i < 40 && now != before; i++) {
+		before = now;
+		usleep(250000);
+		now = bytes_written();
+	}
+}
+
 static void run(const struct work *work, const char *dir)
 {
 	double end, cpu, net;
@@ -201,6 +228,8 @@ static void run(const struct work *work, const char *dir)
 	must(redrive_start(r, &error), &error);
 	if (set.waiting)
 		first_offset = publish(r, (uint64_t)set.waiting, 0, 3600000);
+	if (!set.count)
+		settle();
 	atomic_store(&acked, 0);
 	atomic_store(&on_disk, 0);
 	start = bench_seconds();
@@ -235,8 +264,8 @@ static void option(const char *text)
 		const char *name;
 		double *value;
 	} numbers[] = {{"seconds", &set.seconds}, {"count", &set.count},   {"raw", &set.raw},
-		       {"waiting", &set.waiting}, {"routes", &set.routes}, {"keys", &set.keys},
-		       {"batch", &set.batch}};
+		       {"waiting", &set.waiting}, {"routes", &set.routes}, {"concurrency", &set.concurrency},
+		       {"keys", &set.keys},       {"batch", &set.batch}};
 	const char *value = strchr(text, '=');
 
 	if (value && !strncmp(text, "dir=", 4)) {
