@@ -77,6 +77,7 @@ static void engine_options(struct rdv_server *s, struct rdv_engine_options *o)
 	o->headers_max = s->settings.limits.headers;
 	o->batch_max = s->settings.limits.batch;
 	o->drain_ms = s->settings.drain_ms;
+	o->hot_ms = s->settings.retention.hot_ms;
 	o->segment_size = s->segment_size;
 	o->exec_allowed = true;
 	o->say = rdv_logger_say;

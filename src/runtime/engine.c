@@ -48,6 +48,7 @@ static void defaults(struct rdv_engine_options *o)
 	o->batch_max = o->batch_max ? o->batch_max : 16u << 20;
 	o->ids = o->ids ? o->ids : 10000000;
 	o->drain_ms = o->drain_ms > 0 ? o->drain_ms : 0;
+	o->hot_ms = o->hot_ms ? o->hot_ms : 7 * 24 * 3600 * 1000ll;
 }
 
 static enum redrive_status init_parts(struct rdv_engine *e)
@@ -147,7 +148,7 @@ struct rdv_handler *rdv_engine_handler(struct rdv_engine *e, const char *route)
 static enum redrive_status open_desk(struct rdv_engine *e, struct rdv_error *error)
 {
 	struct rdv_desk_options o = {
-		.dir = e->dir, .hot_ms = 7 * 24 * 3600 * 1000ll, .say = e->options.say, .say_ctx = e->options.say_ctx};
+		.dir = e->dir, .hot_ms = e->options.hot_ms, .say = e->options.say, .say_ctx = e->options.say_ctx};
 
 	return rdv_desk_open(&o, &e->desk, error);
 }

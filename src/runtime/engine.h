@@ -48,6 +48,7 @@ struct rdv_engine_options {
 	uint64_t ids;
 	uint64_t body_max, headers_max, batch_max;
 	int64_t drain_ms;
+	int64_t hot_ms;                   /* how long letters stay hot; 0 = 7 d */
 	uint32_t segment_size;            /* 0 = default; tests */
 	const struct rdv_file_ops *files; /* of the log; NULL = the real ones; tests */
 	void *files_ctx;
@@ -151,9 +152,13 @@ enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id,
  * 0 = from the start / complete. */
 enum redrive_status rdv_engine_where_key(struct rdv_engine *e, struct rdv_slice key, const char *route, size_t max,
 					 uint64_t *next, struct rdv_message_status **out, size_t *count) RDV_MUST_CHECK;
-/* route NULL: every route that has it live. CONFLICT: finished, or in flight and then acked. */
-enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, const char *reason,
+/* route NULL: every route that has it live. CONFLICT: finished. *open: it is being delivered; that call is not cut, and
+ * its end decides (rdv_engine_revoked). */
+enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
 				      struct rdv_error *error) RDV_MUST_CHECK;
+/* What became of it: *open while the call goes on; CONFLICT: it was acked. */
+enum redrive_status rdv_engine_revoked(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 /* The lease handler of a route; NOT_FOUND no such route, CONFLICT its handler is another kind. Stays valid while the
  * engine lives. */
 enum redrive_status rdv_engine_lease_handler(struct rdv_engine *e, const char *route,

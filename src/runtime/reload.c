@@ -250,9 +250,18 @@ void rdv_route_reap(struct rdv_engine *e)
 	}
 }
 
+static bool is_paused(const struct rdv_engine *e, const struct rdv_route *r)
+{
+	for (const struct rdv_strand *s = e->strands; s; s = s->next)
+		if (s->route == r && s->lane && rdv_lane_paused(s->lane))
+			return true;
+	return false;
+}
+
 enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r, struct rdv_strand *s)
 {
 	enum redrive_status status;
+	bool paused = is_paused(e, r);
 
 	rdv_slice_to_text(rdv_slice_text(r->info->name), s->name, sizeof s->name);
 	s->orphan = false;
@@ -261,6 +270,8 @@ enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_rout
 		return status;
 	rdv_lane_move_to(s->lane, r->unit->target, r->unit_route);
 	rdv_lane_reload(s->lane, &r->options.lane, r->info->rules);
+	if (rdv_lane_paused(s->lane) != paused)
+		rdv_lane_pause(s->lane, paused, e->effects);
 	s->route = r;
 	r->unit->wake.ms = 0;
 	return rdv_dispatcher_add(r->unit->dispatcher, s->lane);

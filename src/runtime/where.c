@@ -320,58 +320,45 @@ static void do_revoke(struct rdv_engine *e, void *ctx)
 	r->ticket = e->last_ticket;
 }
 
-struct settled {
-	struct revocation *r;
-	bool open, acked;
-};
-
-static void do_settled(struct rdv_engine *e, void *ctx)
+/* In flight: the call is not cut; an ack wins. */
+static void do_revoked(struct rdv_engine *e, void *ctx)
 {
-	struct settled *s = ctx;
-	struct rdv_feed *feed = feed_at(e, &s->r->at);
+	struct revocation *r = ctx;
+	struct rdv_feed *feed = find(e, r->id, &r->at) ? feed_at(e, &r->at) : NULL;
+	bool acked = false;
 
-	s->open = s->acked = false;
 	for (size_t i = 0; feed && i < feed->count; i++) {
-		struct rdv_strand *strand = feed->strands[i];
+		struct rdv_strand *s = feed->strands[i];
 		struct rdv_where where;
 
-		if (!strand->lane || (s->r->route && strcmp(s->r->route, strand->name) != 0) ||
-		    rdv_lane_where(strand->lane, e->now, s->r->at.offset, &where) != REDRIVE_OK)
+		if (!s->lane || (r->route && strcmp(r->route, s->name) != 0) ||
+		    rdv_lane_where(s->lane, e->now, r->at.offset, &where) != REDRIVE_OK)
 			continue;
-		s->open = s->open || where.state == RDV_STATE_IN_FLIGHT;
-		s->acked = s->acked || where.state == RDV_STATE_ACKED;
+		r->pending = r->pending || where.state == RDV_STATE_IN_FLIGHT;
+		acked = acked || where.state == RDV_STATE_ACKED;
 	}
+	if (acked && !r->pending)
+		r->status = rdv_error_set(r->error, REDRIVE_CONFLICT,
+					  "the message was being delivered, and was acknowledged");
 }
 
-/* In flight: the call is not cut; an ack wins. */
-static enum redrive_status await_verdict(struct rdv_engine *e, struct revocation *r)
-{
-	struct settled s = {.r = r, .open = true};
-	int64_t until = rdv_mono_now().ms + 60000;
-
-	while (s.open && rdv_mono_now().ms < until) {
-		enum redrive_status status = rdv_engine_call(e, do_settled, &s);
-
-		if (status != REDRIVE_OK)
-			return status;
-		if (s.open)
-			nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-	}
-	if (s.acked)
-		return rdv_error_set(r->error, REDRIVE_CONFLICT,
-				     "the message was being delivered, and was acknowledged");
-	return REDRIVE_OK;
-}
-
-enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, const char *reason,
+enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
 				      struct rdv_error *error)
 {
 	struct revocation r = {.id = id, .route = route, .error = error};
 	enum redrive_status status = rdv_engine_call(e, do_revoke, &r);
 
-	(void)reason; /* the audit's; the letter's reason is "revoked" */
+	*open = r.pending;
 	status = status == REDRIVE_OK ? r.status : status;
-	if (status == REDRIVE_OK && r.ticket)
-		status = rdv_log_wait(e->log, r.ticket, -1);
-	return status == REDRIVE_OK && r.pending ? await_verdict(e, &r) : status;
+	return status == REDRIVE_OK && r.ticket ? rdv_log_wait(e->log, r.ticket, -1) : status;
+}
+
+enum redrive_status rdv_engine_revoked(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
+				       struct rdv_error *error)
+{
+	struct revocation r = {.id = id, .route = route, .error = error};
+	enum redrive_status status = rdv_engine_call(e, do_revoked, &r);
+
+	*open = r.pending;
+	return status == REDRIVE_OK ? r.status : status;
 }

@@ -231,6 +231,7 @@ static void a_message_is_found_by_key_and_revoked(void **state)
 	struct rdv_message_status *list;
 	size_t count;
 	uint64_t next = 0;
+	bool open = false;
 	struct rdv_error error = {0};
 
 	(void)state;
@@ -251,12 +252,12 @@ static void a_message_is_found_by_key_and_revoked(void **state)
 	for (size_t i = 0; i < count; i++)
 		rdv_message_status_done(&list[i]);
 	free(list);
-	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-0"), NULL, "wrong", &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-0"), NULL, &open, &error), REDRIVE_OK);
 	assert_true(handler_wait(h, &h->done, 1));
 	assert_string_equal(h->seen[1].body, "y");
 	WAIT_ACCOUNT(e, "r", revoked, 1);
-	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-0"), NULL, "again", &error), REDRIVE_CONFLICT);
-	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-9"), NULL, "never", &error), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-0"), NULL, &open, &error), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text("orders-0-9"), NULL, &open, &error), REDRIVE_NOT_FOUND);
 	rdv_engine_free(e);
 	handler_free(h);
 	remove_dir(dir);

@@ -333,6 +333,51 @@ void rdv_resource_messages_list(struct rdv_exchange *x)
 	rdv_reply_json(x, 200, rdv_json_list(items, cursor));
 }
 
+/* ---- revoking: a message that is being delivered is looked at again and again, without holding up the thread ---- */
+
+#define REVOKE_WAIT_MS 60000
+#define REVOKE_LOOK_MS 20
+
+struct revoking {
+	int64_t deadline_ms;
+};
+
+static enum redrive_status try_revoke(struct rdv_exchange *x, const char *route, bool *open, struct rdv_error *error)
+{
+	struct rdv_slice id = rdv_slice(x->params[0], x->param_sizes[0]);
+	struct revoking *r = x->state;
+	if (r)
+		return rdv_engine_revoked(x->engine, id, route, open, error);
+	enum redrive_status status = rdv_engine_revoke(x->engine, id, route, open, error);
+	if (status != REDRIVE_OK || !*open)
+		return status;
+	r = calloc(1, sizeof *r);
+	if (!r)
+		return REDRIVE_NO_MEMORY;
+	r->deadline_ms = rdv_mono_now().ms + REVOKE_WAIT_MS;
+	x->state = r;
+	x->state_free = free;
+	return REDRIVE_OK;
+}
+
+static void answer_revoke(struct rdv_exchange *x, const char *route, const char *reason)
+{
+	struct rdv_error error = {""};
+	bool open = false;
+	enum redrive_status status = try_revoke(x, route, &open, &error);
+	if (status == REDRIVE_OK && open && ((struct revoking *)x->state)->deadline_ms > rdv_mono_now().ms) {
+		rdv_sleep(x, REVOKE_LOOK_MS);
+	} else if (status == REDRIVE_OK && open) {
+		rdv_reply_status(x, REDRIVE_TIMEOUT,
+				 "the message is still being delivered: it ends as revoked unless it is acknowledged");
+	} else if (status == REDRIVE_OK) {
+		rdv_desk_audit(x->desk, x->who.name, "revoke", x->params[0], reason ? reason : "");
+		rdv_reply_json(x, 200, json_pack("{s:s, s:s}", "id", x->params[0], "state", "revoked"));
+	} else {
+		rdv_reply_status(x, status, error.text);
+	}
+}
+
 void rdv_resource_message_revoke(struct rdv_exchange *x)
 {
 	static const char *const known[] = {"route", "reason", NULL};
@@ -340,7 +385,6 @@ void rdv_resource_message_revoke(struct rdv_exchange *x)
 	if (!body)
 		return;
 	const json_t *route = json_object_get(body, "route"), *reason = json_object_get(body, "reason");
-	struct rdv_error error = {""};
 	if (!rdv_exchange_members(x, body, known)) {
 		json_decref(body);
 		return;
@@ -351,16 +395,7 @@ void rdv_resource_message_revoke(struct rdv_exchange *x)
 		rdv_reply_problem(x, 403, NULL, "the token '%s' does not cover that route: name one of its own",
 				  x->who.name);
 	} else {
-		enum redrive_status status =
-			rdv_engine_revoke(x->engine, rdv_slice(x->params[0], x->param_sizes[0]),
-					  json_string_value(route), json_string_value(reason), &error);
-		if (status == REDRIVE_OK) {
-			rdv_desk_audit(x->desk, x->who.name, "revoke", x->params[0],
-				       json_string_value(reason) ? json_string_value(reason) : "");
-			rdv_reply_json(x, 200, json_pack("{s:s, s:s}", "id", x->params[0], "state", "revoked"));
-		} else {
-			rdv_reply_status(x, status, error.text);
-		}
+		answer_revoke(x, json_string_value(route), json_string_value(reason));
 	}
 	json_decref(body);
 }
