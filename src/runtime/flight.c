@@ -157,7 +157,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 			submit_job(e, f, f->job.work);
 			return false;
 		} else {
-			f->unread = body->status == REDRIVE_NO_MEMORY;
+			f->unread = rdv_read_passes(body->status);
 			f->damaged = !f->unread;
 			body->length = 0;
 		}
@@ -166,7 +166,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 		if (state->status == REDRIVE_OK) {
 			f->history = state->block;
 		} else if ((state->status == REDRIVE_NOT_FOUND && look_again(f, true)) ||
-			   (state->status == REDRIVE_NO_MEMORY && !e->stopping && !e->failed)) {
+			   (rdv_read_passes(state->status) && !e->stopping && !e->failed)) {
 			submit_job(e, f, NULL);
 			return false;
 		}

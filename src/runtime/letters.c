@@ -162,7 +162,7 @@ static enum redrive_status find_old_body(struct making *m)
 static bool may_come(const struct rdv_letter_job *l, const struct rdv_read *read)
 {
 	return read->length &&
-	       (read->status == REDRIVE_NO_MEMORY || (read->status == REDRIVE_NOT_FOUND && !l->looked_again));
+	       (rdv_read_passes(read->status) || (read->status == REDRIVE_NOT_FOUND && !l->looked_again));
 }
 
 /* The message's record. */

@@ -90,7 +90,7 @@ static void read_after_pause(struct rdv_readers *r, struct rdv_read *reads[], si
 	size_t again = 0;
 
 	for (size_t i = 0; i < count; i++)
-		if (reads[i]->status == REDRIVE_NO_MEMORY)
+		if (rdv_read_passes(reads[i]->status))
 			reads[again++] = reads[i];
 	if (!again)
 		return;

@@ -45,6 +45,12 @@ void rdv_readers_stop(struct rdv_readers *r); /* what waits is still done; then 
 void rdv_readers_submit(struct rdv_readers *r, struct rdv_job *list, struct rdv_job **end, bool urgent);
 /* Before what failed for a passing reason is tried again: in a reader's thread. */
 void rdv_reader_pause(void);
+/* Want of memory or descriptors, and a device that does not answer, say nothing about the bytes: they are asked for
+ * again. Only a checksum, or a place that is gone, ends a message. */
+static inline bool rdv_read_passes(enum redrive_status status)
+{
+	return status == REDRIVE_NO_MEMORY || status == REDRIVE_IO;
+}
 /* What came back, oldest first. Core thread. */
 struct rdv_job *rdv_readers_take(struct rdv_readers *r);
 #endif

@@ -170,6 +170,7 @@ def a_paused_route_stays_paused(redrive):
 
 @test
 def the_account_holds_at_every_look(redrive):
+    # pitfall: a failed attempt ends nowhere: neither retried nor dead
     seconds = float(os.environ.get("ACCOUNT_SECONDS", "10"))
 
     def answer(d):

@@ -100,6 +100,7 @@ def outage_of_refused_connections_burns_no_attempt(redrive):
 
 @test
 def outage_of_a_hanging_service_burns_no_attempt(redrive):
+    # pitfall: timeouts of a dead service drain the whole stream into its retries; no breaker for a service that hangs
     def hang(delivery):
         delivery.refused = True
         return Reply(503, hang=True)

@@ -114,6 +114,7 @@ def a_plan_runs_only_as_approved(redrive):
 
 @test
 def what_dies_again_is_a_new_letter(redrive):
+    # pitfall: poison reaches the reader of the dead letters and is sent to them again for ever: a replay is an explicit act, once
     # pitfall: the same message fails, is replayed, fails again: headers grow without bound
     with Handler(lambda d: 422) as handler, Server(redrive, route("r", "t", handler.url, storm="dead")) as server:
         [id] = dead(server, 1)
