@@ -105,14 +105,16 @@ static bool retry_after(struct rdv_slice in, struct rdv_wall now, int64_t *delay
 
 static void set_delay(const struct rdv_http_reply *reply, struct rdv_wall now, struct rdv_answer *out)
 {
-	int64_t delay_ms;
+	int64_t delay_ms, after_ms = 0;
+	bool after = reply->retry_after.size && retry_after(reply->retry_after, now, &after_ms);
 
 	if (reply->delay.size && !rdv_duration_parse(reply->delay, &delay_ms) && delay_ms >= 0) {
 		out->has_delay = true;
 		out->delay_ms = delay_ms;
-	} else if (reply->retry_after.size && retry_after(reply->retry_after, now, &delay_ms)) {
+		out->retry_after_ms = after ? after_ms : 0; /* still holds the target */
+	} else if (after) {
 		out->has_delay = out->delay_is_retry_after = true;
-		out->delay_ms = delay_ms;
+		out->delay_ms = after_ms;
 	}
 }
 

@@ -74,6 +74,16 @@ static void delays_are_understood_or_absent(void **state)
 	}
 }
 
+static void a_retry_after_beside_a_delay_is_kept_for_the_target(void **state)
+{
+	struct answered a;
+	struct rdv_answer *r = answer_to(&a, 429, "Redrive-Delay: 10s\r\nRetry-After: 99\r\n", "");
+
+	assert_int_equal(r->delay_ms, 10000);
+	assert_int_equal(r->retry_after_ms, 99000);
+	done(&a);
+}
+
 static void an_absurd_retry_after_neither_overflows_nor_vanishes(void **state)
 {
 	struct answered a;
@@ -265,6 +275,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(delays_are_understood_or_absent),
+		cmocka_unit_test(a_retry_after_beside_a_delay_is_kept_for_the_target),
 		cmocka_unit_test(an_absurd_retry_after_neither_overflows_nor_vanishes),
 		cmocka_unit_test(a_verdict_header_overrides_and_an_unknown_one_is_ignored),
 		cmocka_unit_test(version_and_duplicate_are_told),
