@@ -14,6 +14,7 @@
 #define BATCH_LINES 1000u
 #define BATCH_BYTES (1u << 20)
 #define BODY_READ_MAX (256u << 20)
+#define HEADERS_MAX 256u /* as the server */
 
 static const struct argp_option options[] = {
 	{"key", 'k', "KEY", 0, "Key of the message; messages of one key keep their order", 1},
@@ -29,7 +30,7 @@ static const struct argp_option options[] = {
 };
 
 struct headers {
-	char *items[64];
+	char *items[264]; /* the server takes 256 of the message's own; NULL-terminated */
 	size_t count;
 };
 
@@ -40,7 +41,7 @@ static void add_header(struct headers *h, const char *name, struct rdv_slice val
 	rdv_buffer_printf(&line, "%s", name);
 	rdv_buffer_text(&line, value.size ? ": " : ";"); /* curl's way to send a header without value */
 	rdv_buffer_slice(&line, value);
-	if (h->count < 63 && !line.failed)
+	if (h->count + 1 < sizeof h->items / sizeof h->items[0] && !line.failed)
 		h->items[h->count++] = strdup(rdv_buffer_string(&line));
 	rdv_buffer_done(&line);
 }
@@ -71,9 +72,12 @@ static bool is_header_name(const char *text, size_t size)
 
 static int add_given_headers(const struct rdv_invocation *in, struct headers *h)
 {
+	unsigned given = 0;
 	for (size_t i = 0; i < in->given_count; i++) {
 		if (in->given[i].key != 'H')
 			continue;
+		if (++given > HEADERS_MAX)
+			return rdv_command_fail(2, "at most %u headers are allowed", HEADERS_MAX);
 		const char *equals = strchr(in->given[i].value, '=');
 		if (!equals || !is_header_name(in->given[i].value, (size_t)(equals - in->given[i].value)))
 			return rdv_command_fail(2, "--header %s: write NAME=VALUE, NAME of letters, digits, - and _",
