@@ -113,6 +113,8 @@ static void tell_problem(const struct rdv_response *r)
 	{
 		const char *pointer = json_string_value(json_object_get(item, "pointer")),
 			   *text = json_string_value(json_object_get(item, "detail"));
+		if (detail && text && strstr(detail, text)) /* said already */
+			continue;
 		json_t *line = json_object_get(item, "line"), *position = json_object_get(item, "position");
 		fprintf(stderr, "  %s%s", pointer ? pointer : "", pointer ? ": " : "");
 		if (line)

@@ -153,19 +153,41 @@ static void print_usage(FILE *out, const char *group)
 	fprintf(out, "\n'redrive COMMAND --help' explains a command.\n");
 }
 
+/* `redrive dead`: the commands that begin with this word; -1 if none does. */
+static int group_usage(const char *word, const char *second)
+{
+	char group[64];
+	snprintf(group, sizeof group, "%s ", word);
+	size_t i = 0;
+	while (rdv_commands[i] && strncmp(rdv_commands[i]->name, group, strlen(group)) != 0)
+		i++;
+	if (!rdv_commands[i])
+		return -1;
+	if (second && (strcmp(second, "--help") == 0 || strcmp(second, "-?") == 0)) {
+		print_usage(stdout, group);
+		return 0;
+	}
+	if (second && second[0] != '-')
+		rdv_command_fail(2, "'%s %s' is no command", word, second);
+	else
+		rdv_command_fail(2, "'%s' needs one more word", word);
+	print_usage(stderr, group);
+	return 2;
+}
+
 static int unknown_command(const char *word, const char *second)
 {
 	const char *names[128];
 	size_t count = 0;
-	char whole[128], group[64];
-	snprintf(group, sizeof group, "%s ", word);
-	for (size_t i = 0; rdv_commands[i] && count < 128; i++) {
-		if (strncmp(rdv_commands[i]->name, group, strlen(group)) == 0) {
-			fprintf(stderr, "redrive: '%s%s' is no command\n", group, second ? second : "");
-			print_usage(stderr, group);
-			return 2;
-		}
-		names[count++] = rdv_commands[i]->name;
+	char whole[128];
+	int code = group_usage(word, second);
+	if (code >= 0)
+		return code;
+	if (second && second[0] == '-')
+		second = NULL;
+	while (rdv_commands[count] && count < 128) {
+		names[count] = rdv_commands[count]->name;
+		count++;
 	}
 	snprintf(whole, sizeof whole, "%s%s%s", word, second ? " " : "", second ? second : "");
 	const char *near = rdv_nearest(whole, names, count);
@@ -194,5 +216,5 @@ int rdv_command_main(int argc, char **argv)
 		if (words)
 			return run_command(rdv_commands[i], argc - words, argv + words);
 	}
-	return unknown_command(argv[1], argc > 2 && argv[2][0] != '-' ? argv[2] : NULL);
+	return unknown_command(argv[1], argc > 2 ? argv[2] : NULL);
 }

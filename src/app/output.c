@@ -49,14 +49,38 @@ struct rdv_table *rdv_table_new(const struct rdv_column *columns, size_t count)
 	return t;
 }
 
-/* Control characters would move the cursor or colour the screen. */
+/* Control characters (C0, DEL, and C1 as UTF-8) would move the cursor or colour the screen. */
+static bool is_control(const unsigned char *p)
+{
+	return *p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+}
+
 static char *clean(const char *text)
 {
 	char *copy = strdup(text);
-	for (unsigned char *p = (unsigned char *)copy; p && *p; p++)
-		if (*p < 0x20 || *p == 0x7f)
-			*p = '?';
+	for (unsigned char *p = (unsigned char *)copy; p && *p; p++) {
+		if (!is_control(p))
+			continue;
+		bool is_space = *p == '\n' || *p == '\t';
+		if (*p == 0xc2)
+			*p++ = '?';
+		*p = is_space ? ' ' : '?';
+	}
 	return copy;
+}
+
+void rdv_print_text(const char *text, unsigned indent)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		if (*p == '\n' && p[1])
+			printf("\n%*s", (int)indent, "");
+		else if (*p == '\n' || *p == '\t')
+			putchar(' ');
+		else
+			putchar(is_control(p) ? '?' : *p);
+		if (is_control(p) && *p == 0xc2)
+			p++;
+	}
 }
 
 void rdv_table_cell(struct rdv_table *t, const char *fmt, ...)

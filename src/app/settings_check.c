@@ -28,7 +28,11 @@ void rdv_settings_check_listen(const struct rdv_settings *s, struct rdv_findings
 		rdv_findings_add(f, s->security_mark, false, "security.tls needs both cert_file and key_file");
 	check_file(f, s->security_mark, "security.tls.cert_file", s->security.cert_file);
 	check_file(f, s->security_mark, "security.tls.key_file", s->security.key_file);
-	check_file(f, s->security_mark, "security.tokens_file", s->security.tokens_file);
+	if (s->security.tokens_file && access(s->security.tokens_file, R_OK) != 0)
+		rdv_findings_add(f, s->security_mark, false,
+				 "security.tokens_file: '%s' cannot be read; 'redrive token add NAME --role ROLE "
+				 "--tokens-file FILE' makes it",
+				 s->security.tokens_file);
 	if (loopback)
 		return;
 	if (!s->security.tokens_file)

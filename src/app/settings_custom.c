@@ -29,7 +29,7 @@ static bool want_list(struct rdv_load *l, const struct rdv_setting *row, const y
 {
 	if (node->type == YAML_SEQUENCE_NODE)
 		return true;
-	rdv_load_error(l, node, "'%s' must be a list: %s", row->key, row->allowed);
+	rdv_load_error(l, node, "'%s' must be %s", row->key, row->allowed);
 	return false;
 }
 

@@ -181,8 +181,9 @@ static void print_range(struct rdv_buffer *out, const struct rdv_setting *row)
 
 void rdv_settings_reference(struct rdv_buffer *out)
 {
-	rdv_buffer_text(out, "# Configuration reference\n\nMade by `redrive check --reference` from the table that the "
-			     "program itself reads.\n");
+	rdv_buffer_text(
+		out, "# Configuration reference\n\nMade by `redrive reference configuration` from the table that the "
+		     "program itself reads.\n");
 	for (int section = 0; section < RDV_SECTION_COUNT; section++) {
 		bool any = false;
 		for (size_t i = 0; i < rdv_setting_count; i++) {

@@ -226,7 +226,7 @@ const struct rdv_setting rdv_setting_table[] = {
 	PATH(RDV_SECTION_HTTP_TLS, "cert_file", U(cert_file), "Our certificate for mutual TLS, PEM."),
 	PATH(RDV_SECTION_HTTP_TLS, "key_file", U(key_file), "Its key, PEM."),
 	PATH(RDV_SECTION_SIGN, "secret_file", U(secret_file), "The shared secret (whsec_... or raw bytes)."),
-	CUSTOM(RDV_SECTION_EXEC, "command", X(command), command, "a list of texts", "",
+	CUSTOM(RDV_SECTION_EXEC, "command", X(command), command, "a list of texts, like [./handle, --fast]", "",
 	       "Program and arguments; a program with a slash is relative to this file."),
 	DURATION(RDV_SECTION_EXEC, "timeout", X(timeout_ms), 1, 86400e3, "30s",
 		 "Then TERM to the process group, and KILL 5 s later."),

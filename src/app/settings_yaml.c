@@ -387,6 +387,17 @@ static enum redrive_status read_file(const char *file, struct rdv_buffer *out, s
 	return status;
 }
 
+/* Is there a tab in the indentation of this line (0 = the first)? */
+static bool has_tab(struct rdv_slice text, size_t line)
+{
+	size_t i = 0;
+	for (; i < text.size && line; i++)
+		line -= text.data[i] == '\n';
+	while (i < text.size && text.data[i] == ' ')
+		i++;
+	return i < text.size && text.data[i] == '\t';
+}
+
 static bool has_alias(struct rdv_slice text, struct rdv_mark *at)
 {
 	yaml_parser_t parser;
@@ -429,8 +440,9 @@ static void load_text(struct rdv_settings *s, struct rdv_slice text, struct rdv_
 		rdv_findings_add(findings,
 				 (struct rdv_mark){(unsigned)parser.problem_mark.line + 1,
 						   (unsigned)parser.problem_mark.column + 1},
-				 false, "not YAML: %s%s%s", parser.problem ? parser.problem : "unreadable",
-				 parser.context ? ", " : "", parser.context ? parser.context : "");
+				 false, "not YAML: %s%s%s%s", parser.problem ? parser.problem : "unreadable",
+				 parser.context ? ", " : "", parser.context ? parser.context : "",
+				 has_tab(text, parser.problem_mark.line) ? "; here is a tab: indent with spaces" : "");
 		yaml_parser_delete(&parser);
 		return;
 	}

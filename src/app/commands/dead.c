@@ -35,11 +35,15 @@ static void print_letters(const struct rdv_invocation *in, const json_t *answer)
 		rdv_table_cell(t, "%s", rdv_json_text(letter, "state", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(letter, "key", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(letter, "message_id", 0));
-		rdv_table_cell(t, "%s %s", rdv_json_text(letter, "error.class", 0),
-			       rdv_json_text(letter, "error.text", 1));
+		const char *class = rdv_json_text(letter, "error.class", 0),
+			   *text = rdv_json_text(letter, "error.text", 1);
+		bool is_said = strncmp(text, class, strlen(class)) == 0; /* "Class: text" */
+		rdv_table_cell(t, "%s%s%s", is_said ? "" : class, is_said || !*text ? "" : " ", text);
 		rdv_table_row(t);
 	}
 	rdv_table_print(t, in);
+	if (i == 0)
+		fprintf(stderr, "no letter matches\n");
 	const char *next = rdv_json_text(answer, "next", 0);
 	if (*next)
 		printf("there is more: --cursor %s\n", next);
@@ -79,7 +83,8 @@ static int run_ls(struct rdv_invocation *in)
 const struct rdv_command rdv_command_dead_ls = {
 	.name = "dead ls",
 	.arguments = "[QUERY...]",
-	.doc = "List dead letters, newest first\vQUERY: route:NAME reason:REASON key:KEY dead:2026-11-01..2026-11-05",
+	.doc = "List dead letters, newest first\vQUERY: route:NAME reason:REASON key:KEY key:\"two words\" "
+	       "dead:2026-11-01..2026-11-05; all must match",
 	.options = ls_options,
 	.common = RDV_COMMON_SERVER | RDV_COMMON_OUTPUT,
 	.args_min = 0,
@@ -112,6 +117,13 @@ static void print_history(const json_t *letter, const struct rdv_invocation *in)
 		printf("(%s attempts between are only counted)\n", rdv_json_text(letter, "history_omitted", 0));
 }
 
+static void print_member(const char *name, const char *text)
+{
+	printf("%-18s ", name);
+	rdv_print_text(text, 19);
+	putchar('\n');
+}
+
 static void print_letter(const json_t *letter, const struct rdv_invocation *in)
 {
 	static const char *const members[] = {"id",
@@ -138,12 +150,16 @@ static void print_letter(const json_t *letter, const struct rdv_invocation *in)
 					      "body_sha256",
 					      "content_type"};
 	for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
-		printf("%-18s %s\n", members[i], rdv_json_text(letter, members[i], 0));
+		print_member(members[i], rdv_json_text(letter, members[i], 0));
 	size_t i;
 	json_t *header;
 	json_array_foreach(json_object_get(letter, "headers"), i, header)
-		printf("header             %s: %s\n", json_string_value(json_array_get(header, 0)),
-		       json_string_value(json_array_get(header, 1)));
+	{
+		char line[1100];
+		snprintf(line, sizeof line, "%s: %s", json_string_value(json_array_get(header, 0)),
+			 json_string_value(json_array_get(header, 1)));
+		print_member("header", line);
+	}
 	putchar('\n');
 	print_history(letter, in);
 }

@@ -109,6 +109,14 @@ static void man_options(const struct argp_option *o)
 	}
 }
 
+static const char server_options[] =
+	"--server URL, --token-file FILE, --ca-file FILE (certificates to trust of an https:// server); those that "
+	"print a table: -o json (exactly what the API returns), --no-pager.";
+static const char exit_codes[] =
+	"0 done; 1 failed; 2 the command line is wrong; 3 not found; 4 the server cannot be reached; 5 not allowed; "
+	"6 refused: by a check, by the state of things, or for corruption.";
+#define ENVIRONMENT "REDRIVE_SERVER, REDRIVE_TOKEN, REDRIVE_CA_FILE, NO_COLOR, PAGER"
+
 static void man_page(void)
 {
 	printf(".TH REDRIVE 1 \"\" \"redrive " RDV_VERSION_TEXT
@@ -125,14 +133,16 @@ static void man_page(void)
 		printf("\n");
 		man_options(c->options);
 	}
-	printf(".SH EXIT STATUS\n0 done; 1 failed; 2 the command line is wrong; 3 not found; 4 the server cannot be "
-	       "reached; 5 not allowed; 6 refused by a "
-	       "check.\n.SH ENVIRONMENT\nREDRIVE_SERVER, REDRIVE_TOKEN, NO_COLOR, PAGER\n");
+	printf(".SH OPTIONS OF ALL THAT TALK TO A SERVER\n");
+	roff(server_options);
+	printf("\n.SH EXIT STATUS\n%s\n.SH ENVIRONMENT\n" ENVIRONMENT "\n", exit_codes);
 }
 
 static void commands_page(void)
 {
-	printf("# Commands\n\nMade by `redrive reference commands` from the table that the program itself uses.\n");
+	printf("# Commands\n\nMade by `redrive reference commands` from the table that the program itself uses.\n\n"
+	       "Options of all that talk to a server: %s\n\nExit status: %s\n\nEnvironment: " ENVIRONMENT ".\n",
+	       server_options, exit_codes);
 	for (size_t i = 0; rdv_commands[i]; i++) {
 		const struct rdv_command *c = rdv_commands[i];
 		printf("\n## redrive %s %s\n\n", c->name, c->arguments);

@@ -30,8 +30,10 @@ static int run_check(struct rdv_invocation *in)
 	char path[4096];
 	enum redrive_status status = rdv_log_check(log_dir(in->args[0], path), rdv_option_given(in, RDV_OPT_REPAIR),
 						   tell_bad, NULL, &report, &error);
-	printf("%" PRIu64 " segments, %" PRIu64 " frames, %" PRIu64 " bytes, %" PRIu64 " bad%s\n", report.segments,
-	       report.frames, report.bytes, report.bad, report.tail_torn ? ", torn tail (never acknowledged)" : "");
+	if (status == REDRIVE_OK || report.segments)
+		printf("%" PRIu64 " segments, %" PRIu64 " frames, %" PRIu64 " bytes, %" PRIu64 " bad%s\n",
+		       report.segments, report.frames, report.bytes, report.bad,
+		       report.tail_torn ? ", torn tail (never acknowledged)" : "");
 	return status == REDRIVE_OK ? 0 : rdv_command_fail(rdv_status_info(status)->exit, "%s", error.text);
 }
 

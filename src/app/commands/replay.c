@@ -38,7 +38,7 @@ static void print_plan(const json_t *plan)
 	for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
 		const char *text = rdv_json_text(plan, members[i], 0);
 		if (*text)
-			printf("%-18s %s\n", members[i], text);
+			printf("%-18s ", members[i]), rdv_print_text(text, 19), putchar('\n');
 	}
 	print_preflight(plan);
 }
@@ -103,9 +103,19 @@ static json_t *plan_body(const struct rdv_invocation *in)
 			json_object_set_new(body, texts[i].member, json_string(rdv_option(in, texts[i].key)));
 	if (rdv_option(in, RDV_OPT_TARGET))
 		json_object_set_new(body, "target", json_pack("{s:s}", "route", rdv_option(in, RDV_OPT_TARGET)));
-	if (rdv_option(in, RDV_OPT_CAP))
-		json_object_set_new(body, "cap", json_integer(strtoll(rdv_option(in, RDV_OPT_CAP), NULL, 10)));
 	return body;
+}
+
+static int add_number(json_t *body, const char *member, const char *text)
+{
+	char *end;
+	if (!text)
+		return 0;
+	long long number = strtoll(text, &end, 10);
+	if (end == text || *end || number < 1)
+		return rdv_command_fail(2, "'%s' is no number from 1", text);
+	json_object_set_new(body, member, json_integer(number));
+	return 0;
 }
 
 static int run_plan(struct rdv_invocation *in)
@@ -113,6 +123,8 @@ static int run_plan(struct rdv_invocation *in)
 	struct rdv_client *c;
 	json_t *body = plan_body(in);
 	int code = add_duration(body, "ramp_ms", rdv_option(in, RDV_OPT_RAMP));
+	if (code == 0)
+		code = add_number(body, "cap", rdv_option(in, RDV_OPT_CAP));
 	if (code == 0)
 		code = rdv_client_open(in, &c);
 	if (code) {
@@ -170,6 +182,10 @@ static int act(struct rdv_invocation *in, const char *verb, json_t *body)
 		    : rdv_client_call(c, "GET", rdv_buffer_string(&path), NULL, &response);
 	if (code == 0)
 		show_plan(in, response.json);
+	if (code == 0 && !in->json && verb && strcmp(verb, "approve") == 0)
+		printf("\nnext: redrive replay start %s\n", in->args[0]);
+	if (code == 0 && !in->json && verb && strcmp(verb, "start") == 0)
+		printf("\nnext: redrive replay watch %s\n", in->args[0]);
 	rdv_response_done(&response);
 	rdv_buffer_done(&path);
 	rdv_client_close(c);

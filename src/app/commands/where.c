@@ -22,7 +22,7 @@ static void add_rows(struct rdv_table *t, const json_t *message)
 		rdv_table_cell(t, "%s", rdv_json_text(message, "key", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "route", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "state", 0));
-		rdv_table_cell(t, "%s", rdv_json_text(route, "attempt", 0));
+		rdv_table_cell(t, "%s", rdv_json_int(route, "attempt") ? rdv_json_text(route, "attempt", 0) : "");
 		rdv_table_cell(t, "%s", rdv_json_text(route, "due_at", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "behind", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "dead_letter", 0));
@@ -47,6 +47,8 @@ static void print_messages(const struct rdv_invocation *in, const json_t *answer
 		add_rows(t, answer);
 	json_array_foreach(items, i, item) add_rows(t, item);
 	rdv_table_print(t, in);
+	if (items && json_array_size(items) == 0)
+		fprintf(stderr, "no live message has this key; 'redrive dead ls key:KEY' lists its letters\n");
 	const char *next = rdv_json_text(answer, "next", 0);
 	if (*next)
 		printf("there is more: --cursor %s\n", next);
