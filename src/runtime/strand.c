@@ -109,6 +109,8 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 		o.dedupe = window_of(e, s->name);
 	} else {
 		rdv_lane_policy_defaults(&o.policy);
+		/* Who adopts it may need the order and the gates: they cannot be had later. */
+		o.policy.order = RDV_ORDER_KEY;
 	}
 	s->lane = rdv_lane_new(&o);
 	if (!s->lane) {
