@@ -118,7 +118,29 @@ static size_t cell_width(const char *text)
 	return text ? rdv_utf8_count(rdv_slice_text(text)) : 0;
 }
 
-static void measure(const struct rdv_table *t, size_t widths[COLUMNS_MAX])
+static size_t total_width(const struct rdv_table *t, const size_t widths[COLUMNS_MAX], size_t gap)
+{
+	size_t total = 0;
+	for (size_t c = 0; c < t->column_count; c++)
+		total += widths[c] ? widths[c] + (total ? gap : 0) : 0;
+	return total;
+}
+
+/* The widest column that may shrink, or COLUMNS_MAX. */
+static size_t widest_column(const struct rdv_table *t, const size_t widths[COLUMNS_MAX])
+{
+	size_t widest = COLUMNS_MAX;
+	for (size_t c = 0; c < t->column_count; c++) {
+		size_t least = t->columns[c].min ? t->columns[c].min : 6;
+		if (widths[c] > least && (widest == COLUMNS_MAX || widths[c] > widths[widest]))
+			widest = c;
+	}
+	return widest;
+}
+
+/* Fits the widths to the screen: narrows the gaps, then cuts the widest column one by one, then leaves out spare
+ * columns (width 0). Returns the gap. */
+static size_t measure(const struct rdv_table *t, size_t widths[COLUMNS_MAX])
 {
 	for (size_t c = 0; c < t->column_count; c++)
 		widths[c] = cell_width(t->columns[c].title);
@@ -128,23 +150,20 @@ static void measure(const struct rdv_table *t, size_t widths[COLUMNS_MAX])
 			widths[c] = width;
 	}
 	unsigned screen = rdv_output_width();
-	for (;;) { /* the widest column that may shrink, one by one */
-		size_t total = 2 * (t->column_count - 1), widest = COLUMNS_MAX;
-		for (size_t c = 0; c < t->column_count; c++) {
-			total += widths[c];
-			size_t least = t->columns[c].min ? t->columns[c].min : 6;
-			if (widths[c] > least && (widest == COLUMNS_MAX || widths[c] > widths[widest]))
-				widest = c;
-		}
-		if (screen == 0 || total <= screen || widest == COLUMNS_MAX)
-			return;
+	size_t gap = screen && total_width(t, widths, 2) > screen ? 1 : 2, widest;
+	while (screen && total_width(t, widths, gap) > screen && (widest = widest_column(t, widths)) < COLUMNS_MAX)
 		widths[widest]--;
-	}
+	for (size_t c = t->column_count; screen && c > 0 && total_width(t, widths, gap) > screen; c--)
+		if (t->columns[c - 1].spare)
+			widths[c - 1] = 0;
+	return gap;
 }
 
-static void print_cell(FILE *out, const char *text, size_t width, bool right, bool last)
+static void print_cell(FILE *out, const char *text, size_t width, bool right, size_t gap)
 {
 	size_t have = cell_width(text);
+	if (width == 0)
+		return;
 	if (have > width) {
 		size_t keep = width > 1 ? width - 1 : width, bytes = 0;
 		for (size_t seen = 0; text[bytes] && seen < keep; seen++)
@@ -159,8 +178,8 @@ static void print_cell(FILE *out, const char *text, size_t width, bool right, bo
 	} else {
 		fputs(text, out);
 	}
-	if (!last)
-		fprintf(out, "%*s", (int)(width - have + 2), "");
+	if (gap)
+		fprintf(out, "%*s", (int)(width - have + gap), "");
 }
 
 static FILE *open_pager(const struct rdv_table *t, const struct rdv_invocation *in)
@@ -178,17 +197,18 @@ void rdv_table_print(struct rdv_table *t, const struct rdv_invocation *in)
 	if (!t)
 		return;
 	size_t widths[COLUMNS_MAX];
-	measure(t, widths);
+	size_t gap = measure(t, widths), last = t->column_count - 1;
+	while (last > 0 && widths[last] == 0)
+		last--;
 	FILE *pager = open_pager(t, in), *out = pager ? pager : stdout;
 	bool color = rdv_output_color();
 	fputs(color ? "\033[1m" : "", out);
 	for (size_t c = 0; c < t->column_count; c++)
-		print_cell(out, t->columns[c].title, widths[c], t->columns[c].right, c + 1 == t->column_count);
+		print_cell(out, t->columns[c].title, widths[c], t->columns[c].right, c < last ? gap : 0);
 	fputs(color ? "\033[0m\n" : "\n", out);
 	for (size_t i = 0; i < t->cell_count; i++) {
 		size_t c = i % t->column_count;
-		print_cell(out, t->cells[i] ? t->cells[i] : "", widths[c], t->columns[c].right,
-			   c + 1 == t->column_count);
+		print_cell(out, t->cells[i] ? t->cells[i] : "", widths[c], t->columns[c].right, c < last ? gap : 0);
 		if (c + 1 == t->column_count)
 			fputc('\n', out);
 		free(t->cells[i]);

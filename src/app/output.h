@@ -10,6 +10,7 @@ struct rdv_column {
 	const char *title;
 	bool right;   /* numbers */
 	unsigned min; /* narrower than this it is never cut */
+	bool spare;   /* left out when the screen is too narrow for all */
 };
 struct rdv_table;
 struct rdv_table *rdv_table_new(const struct rdv_column *columns, size_t count);

@@ -19,11 +19,11 @@ static void add_route(struct rdv_table *t, const json_t *r)
 
 static void print_routes(const struct rdv_invocation *in, const json_t *answer)
 {
-	static const struct rdv_column columns[] = {{"route", false, 8},   {"state", false, 7},  {"target", false, 6},
-						    {"received", true, 0}, {"acked", true, 0},   {"ready", true, 0},
-						    {"waiting", true, 0},  {"held", true, 0},    {"in flight", true, 0},
-						    {"dead", true, 0},     {"dropped", true, 0}, {"revoked", true, 0},
-						    {"oldest", true, 0}};
+	static const struct rdv_column columns[] = {
+		{"route", false, 8},      {"state", false, 7}, {"target", false, 6}, {"received", true, 0},
+		{"acked", true, 0},       {"ready", true, 0},  {"waiting", true, 0}, {"held", true, 0},
+		{"in flight", true, 0},   {"dead", true, 0},   {"dropped", true, 0}, {"revoked", true, 0},
+		{"oldest", true, 0, true}};
 	if (in->json) {
 		rdv_print_json(answer);
 		return;

@@ -36,10 +36,10 @@ static double rate_of(const struct reading *now, const struct reading *before, s
 static void draw(const struct rdv_invocation *in, const struct reading *now, const struct reading *before)
 {
 	static const struct rdv_column columns[] = {
-		{"route", false, 8},  {"state", false, 7},    {"target", false, 6}, {"in/s", true, 6},
-		{"acked/s", true, 7}, {"retries/s", true, 9}, {"ready", true, 0},   {"waiting", true, 0},
-		{"held", true, 0},    {"in flight", true, 0}, {"dead", true, 0},    {"held back", true, 0},
-		{"oldest", true, 0}};
+		{"route", false, 8},      {"state", false, 7},    {"target", false, 6}, {"in/s", true, 6},
+		{"acked/s", true, 7},     {"retries/s", true, 9}, {"ready", true, 0},   {"waiting", true, 0},
+		{"held", true, 0},        {"in flight", true, 0}, {"dead", true, 0},    {"held back", true, 0, true},
+		{"oldest", true, 0, true}};
 	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	size_t i;
 	json_t *r;
