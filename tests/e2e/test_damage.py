@@ -78,6 +78,11 @@ def fill(disk, leave):
             f.write(bytes(4096))
 
 
+def segments_are_ahead(disk):
+    """The log takes no more room by itself now, so fill() knows what is left."""
+    return len(list(disk.glob("data/*.seg"))) >= 3 and not list(disk.glob("data/*.fill"))
+
+
 @test
 def full_disk_refuses_new_messages_and_goes_on_with_those_it_has(redrive):
     # pitfall: a full disk sends the stream into the dead letters, or loses what was taken
@@ -94,6 +99,7 @@ def full_disk_refuses_new_messages_and_goes_on_with_those_it_has(redrive):
             ids = {body: server.publish("t", body)["id"] for body in (b"acks", b"dies")}
             later = server.request("POST", "/v1/topics/t/messages", b"later", {"Redrive-Delay": "3s"}).json()["id"]
             until(lambda: len(handler.deliveries) == 2, why="in flight")
+            until(lambda: segments_are_ahead(disk), why="the segments ahead are made")
             fill(disk, 16 << 20)
 
             def refused():
@@ -131,7 +137,7 @@ def no_byte_left_for_a_letter_keeps_its_message(redrive):
             handler.script(Reply(422, hang=True), body=b"dies")
             id = server.publish("t", b"dies")["id"]
             until(lambda: handler.deliveries, why="in flight")
-            until(lambda: len(list(disk.glob("data/*.seg"))) >= 3 and not list(disk.glob("data/*.fill")), why="the segments ahead are made")
+            until(lambda: segments_are_ahead(disk), why="the segments ahead are made")
             fill(disk, 0)
             handler.release()
             until(lambda: server.route("r")["attempts"]["rejected"] == 1, why="the verdict is taken")
