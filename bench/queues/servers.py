@@ -134,7 +134,7 @@ class Beanstalkd(Server):
     name, program = "beanstalkd", "beanstalkd"
     durability = "-f0: fsync after every put, release and delete, before its reply"
     notes = "1000 commands pipelined; it syncs per command, there is no group commit"
-    counts = {"ack": 10000, "retry": 10000, "tenth": 10000, "backlog": 20000}
+    counts = {"ack": 2000, "retry": 2000, "tenth": 2000, "backlog": 10000}
 
     def version(self):
         return number(r"([\d.]+)", output("beanstalkd", "-v"))
@@ -267,7 +267,7 @@ def run(kind, work, build, base, quick):
     server = None
     try:
         server = kind(place)
-        count = server.counts[work] // (10 if quick else 1)
+        count = max(server.counts[work] // (10 if quick else 1), 1000) // 1000 * 1000
         server.prepare()
         server.start()
         before, flushed = server.memory(), flushes(place)
