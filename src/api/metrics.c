@@ -120,7 +120,7 @@ static void write_dead(struct rdv_buffer *out, const struct metric *m, const str
 static void histogram(struct rdv_buffer *out, const char *name, const char *labels_text, const struct rdv_histogram *h)
 {
 	uint64_t sum = 0;
-	for (size_t b = 0; b < 24; b++) {
+	for (size_t b = 0; b < 23; b++) { /* the last one has no bound: +Inf */
 		sum += h->buckets[b];
 		rdv_buffer_printf(out, "redrive_%s_bucket{%s%sle=\"%g\"} %" PRIu64 "\n", name, labels_text,
 				  *labels_text ? "," : "", rdv_histogram_bounds[b], sum);
