@@ -30,13 +30,14 @@ E2E_SECONDS = 300   # for one file
 BUILD_SECONDS = 1800
 TAIL = 40           # lines of a log that are shown
 LINE = re.compile(r"^(ok|not ok)\b(?: \d+)?(?: -)? ?(.*)$")
+REPORT = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
 SANITIZER_ENV = {
-    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=0",
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:print_legend=0",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": f"halt_on_error=0:second_deadlock_stack=1:history_size=4:suppressions={ROOT}/tools/tsan.supp",
 }
-# The suites that start threads; the others would only be slower under the thread sanitizer.
-THREADED = {"base", "log", "brokers", "handlers", "runtime", "desk", "api", "app"}
+# What starts threads; the rest would only be slower under the thread sanitizer.
+THREADED = re.compile(r"base/test_queue|log/test_log(_threads)?$|(brokers|handlers|runtime|api)/|desk/test_(store|replay|plan)$")
 
 
 class Tally:
@@ -53,9 +54,16 @@ class Tally:
         count = f"{passed} passed" + (f", {failed} failed" if failed else "")
         print(f"{state} {name}: {count} ({seconds:.1f} s)", flush=True)
         if failed:
-            lines = log.rstrip().splitlines()
-            for line in [line for line in lines[:-TAIL] if line.startswith("not ok")] + lines[-TAIL:]:
+            for line in interesting(log.rstrip().splitlines()):
                 print(f"    | {line[:300]}", flush=True)
+
+
+def interesting(lines):
+    """What a person wants to see of a failed log: what failed, and a sanitizer's first report or else the end."""
+    failed = [line for line in lines if line.startswith("not ok")]
+    report = next((i for i, line in enumerate(lines) if REPORT.search(line)), None)
+    shown = lines[-TAIL:] if report is None else lines[report:report + TAIL]
+    return [line for line in failed if line not in shown] + shown
 
 
 def run(command, seconds, env=None, cwd=ROOT):
@@ -136,20 +144,24 @@ def suite_of(test):
     return test["suite"][0].split(":")[-1]
 
 
+def name_of(test):
+    return f"{suite_of(test)}/{test['name']}"
+
+
 def run_tests(tally, kind, directory, wanted):
-    """All tests of a build directory for which wanted(suite); several at once."""
+    """All tests of a build directory for which wanted("suite/name"); several at once."""
     def go(test):
         env = {**SANITIZER_ENV, "CMOCKA_MESSAGE_OUTPUT": "TAP", **test["env"]}
         return run(test["cmd"], test["timeout"] * (1 if kind == "plain" else 4), env, test["workdir"] or ROOT)
 
-    tests = [test for test in tests_of(directory) if wanted(suite_of(test))]
+    tests = [test for test in tests_of(directory) if wanted(name_of(test))]
     if not tests:
         tally.add(f"{kind}: tests", 0, 1, 0, "no tests were found")
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for test, (code, output, took) in zip(tests, pool.map(go, tests)):
             passed, failed = count(code, output)
             log = f"{output}\n{shlex.join(test['cmd'])}: exit {code}"
-            tally.add(f"{kind}: {suite_of(test)}/{test['name']}", passed, failed, took, log)
+            tally.add(f"{kind}: {name_of(test)}", passed, failed, took, log)
 
 
 # ---- parts ----
@@ -165,7 +177,7 @@ def part_style(tally):
 
 def part_plain(tally):
     build(tally, "build", PLAIN_OPTIONS)
-    run_tests(tally, "plain", "build", lambda suite: True)
+    run_tests(tally, "plain", "build", lambda name: True)
 
 
 def part_product(tally):
@@ -199,12 +211,12 @@ def part_e2e(tally):
 
 def part_asan(tally):
     build(tally, "build-asan", ["-Dtests=enabled", "-Db_sanitize=address,undefined", "-Doptimization=1"])
-    run_tests(tally, "asan+ubsan", "build-asan", lambda suite: True)
+    run_tests(tally, "asan+ubsan", "build-asan", lambda name: True)
 
 
 def part_tsan(tally):
     if build(tally, "build-tsan", ["-Dtests=enabled", "-Db_sanitize=thread", "-Doptimization=1"]):
-        run_tests(tally, "tsan", "build-tsan", lambda suite: suite in THREADED)
+        run_tests(tally, "tsan", "build-tsan", THREADED.match)
 
 
 def build_fuzz(tally):
