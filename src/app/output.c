@@ -197,7 +197,7 @@ void rdv_table_print(struct rdv_table *t, const struct rdv_invocation *in)
 	if (!t)
 		return;
 	size_t widths[COLUMNS_MAX];
-	size_t gap = measure(t, widths), last = t->column_count - 1;
+	size_t gap = measure(t, widths), last = t->column_count ? t->column_count - 1 : 0;
 	while (last > 0 && widths[last] == 0)
 		last--;
 	FILE *pager = open_pager(t, in), *out = pager ? pager : stdout;

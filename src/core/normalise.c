@@ -464,7 +464,8 @@ void rdv_normalise(struct rdv_slice text, struct rdv_buffer *out)
 	while (out->size > from && out->data[out->size - 1] == ' ')
 		out->size--;
 	/* What is too long is cut by at least as many bytes as there are characters too many, until it fits. */
-	while ((chars = rdv_utf8_count(rdv_slice(out->data + from, out->size - from))) > RDV_ERROR_TEXT_CHARS)
+	while (out->size > from &&
+	       (chars = rdv_utf8_count(rdv_slice(out->data + from, out->size - from))) > RDV_ERROR_TEXT_CHARS)
 		out->size = from + rdv_slice_cut_utf8(rdv_slice(out->data + from, out->size - from),
 						      out->size - from - (chars - RDV_ERROR_TEXT_CHARS))
 					   .size;

@@ -163,6 +163,7 @@ static enum redrive_status claim(struct rdv_desk *d, struct rdv_desk_run_plan *p
 	struct rdv_desk_control *c = &d->control;
 	size_t kept = 0, seen = 0, max = want * 2 + 16 < RDV_DESK_CLAIM_ROWS ? want * 2 + 16 : RDV_DESK_CLAIM_ROWS;
 	uint64_t next = p->next_position;
+	out->count = 0;
 	rdv_desk_control_lock(c);
 	enum redrive_status status = rdv_desk_control_begin(c);
 	if (status == REDRIVE_OK)

@@ -445,7 +445,7 @@ enum redrive_status rdv_engine_publish(struct rdv_engine *e, struct rdv_slice to
 				       size_t count, struct rdv_published_at *results, rdv_publish_done done, void *ctx,
 				       struct rdv_error *error)
 {
-	uint64_t ticket;
+	uint64_t ticket = 0;
 	enum redrive_status status = publish(e, topic, messages, count, results, &ticket, error);
 
 	return status == REDRIVE_OK ? rdv_writer_await(&e->writer, ticket, done, ctx) : status;
@@ -455,7 +455,7 @@ enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_sli
 					    const struct rdv_message *messages, size_t count,
 					    struct rdv_published_at *results, struct rdv_error *error)
 {
-	uint64_t ticket;
+	uint64_t ticket = 0;
 	enum redrive_status status = publish(e, topic, messages, count, results, &ticket, error);
 
 	if (status == REDRIVE_OK)
