@@ -248,8 +248,7 @@ static enum redrive_status start_daemon(struct rdv_api *api, const struct rdv_ap
 		(api->connections_max + 64) * POOL_THREADS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(api->headers_max + 32768), MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_UNESCAPE_CALLBACK,
-		keep_escapes, NULL, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_ARRAY, api->cert ? tls : plain,
-		MHD_OPTION_END);
+		keep_escapes, NULL, MHD_OPTION_ARRAY, api->cert ? tls : plain, MHD_OPTION_END);
 	if (!api->daemon)
 		return rdv_error_set(error, REDRIVE_IO, "cannot listen at %s port %u: %s", o->host, o->port,
 				     errno ? strerror(errno) : "the certificate or key was not accepted");

@@ -185,6 +185,10 @@ static enum redrive_status check_fixed(const struct rdv_settings *old, const str
 		 differs(old->security.key_file, new->security.key_file) ||
 		 old->security.behind_tls_proxy != new->security.behind_tls_proxy)
 		what = "security";
+	else if (memcmp(&old->limits, &new->limits, sizeof old->limits) != 0)
+		what = "limits"; /* said rather than ignored: they are read at the start */
+	else if (memcmp(&old->retention, &new->retention, sizeof old->retention) != 0)
+		what = "desk.retention";
 	return what ? rdv_error_set(error, REDRIVE_REFUSED,
 				    "'%s' cannot change while running: nothing was changed; restart to change it", what)
 		    : REDRIVE_OK;
@@ -209,6 +213,8 @@ enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings 
 		status = rdv_api_reload(s->api, &api, error);
 	if (status == REDRIVE_OK)
 		status = rdv_engine_reload(s->engine, routes, count, error);
+	if (status == REDRIVE_OK)
+		rdv_engine_set_drain(s->engine, settings->drain_ms);
 	if (status == REDRIVE_OK) {
 		free_secrets(s->secrets, s->secret_count);
 		rdv_settings_done(&s->settings);

@@ -346,6 +346,19 @@ static void submit(struct rdv_handler *base, struct rdv_call *list)
 		give_back(h, list);
 }
 
+void rdv_lease_recall(struct rdv_handler *base)
+{
+	struct lease *h = (struct lease *)base;
+	struct rdv_call *list;
+
+	pthread_mutex_lock(&h->mutex);
+	list = h->waiting;
+	h->waiting = NULL;
+	h->waiting_end = &h->waiting;
+	pthread_mutex_unlock(&h->mutex);
+	give_back(h, list);
+}
+
 static void cut(struct rdv_handler *base)
 {
 	struct lease *h = (struct lease *)base;

@@ -498,3 +498,13 @@ struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e)
 {
 	return e->id;
 }
+
+static void do_set_drain(struct rdv_engine *e, void *ctx)
+{
+	e->options.drain_ms = *(const int64_t *)ctx;
+}
+
+void rdv_engine_set_drain(struct rdv_engine *e, int64_t drain_ms)
+{
+	(void)!rdv_engine_call(e, do_set_drain, &drain_ms); /* not OK: it stops already, with the time it had */
+}

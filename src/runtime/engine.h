@@ -81,6 +81,8 @@ enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_rou
 /* No new dispatches or publishes; waits for calls in flight up to drain_ms, cuts the rest, records, CLOSE, stops all
  * threads. */
 void rdv_engine_stop(struct rdv_engine *e);
+/* How long calls in flight may go on at the next stop. Any thread. */
+void rdv_engine_set_drain(struct rdv_engine *e, int64_t drain_ms);
 void rdv_engine_free(struct rdv_engine *e); /* stops first if needed */
 
 /* ---- any thread ---- */

@@ -75,7 +75,7 @@ void rdv_flight_free_all(struct rdv_engine *e)
 
 static void read_done(struct rdv_engine *e, struct rdv_job *job);
 
-static void want(struct rdv_read *read, const struct rdv_place *place)
+void rdv_read_want(struct rdv_read *read, const struct rdv_place *place)
 {
 	*read = (struct rdv_read){.position = {place->segment, place->offset}, .length = place->length};
 }
@@ -114,7 +114,7 @@ static bool look_again(struct rdv_flight *f, bool state)
 	if (!now.segment || (now.segment == mine->segment && now.offset == mine->offset))
 		return false;
 	*mine = now;
-	want(&f->job.reads[state], &now);
+	rdv_read_want(&f->job.reads[state], &now);
 	return true;
 }
 
@@ -228,7 +228,7 @@ void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect)
 	a = rdv_cache_add(&e->cache, place);
 	if (!a)
 		return;
-	want(&a->job.reads[0], place);
+	rdv_read_want(&a->job.reads[0], place);
 	a->job.done = ahead_done;
 	rdv_job_queue(e, &a->job, false);
 }
@@ -279,7 +279,7 @@ static void get_body(struct rdv_engine *e, struct rdv_flight *f)
 		return;
 	}
 	if (wants_state(f))
-		want(&f->job.reads[1], &f->state);
+		rdv_read_want(&f->job.reads[1], &f->state);
 	if (body_at_hand(e, f)) {
 		if (f->job.reads[1].length)
 			submit_job(e, f, NULL);
@@ -293,7 +293,7 @@ static void get_body(struct rdv_engine *e, struct rdv_flight *f)
 		a->waiting = f;
 		return;
 	}
-	want(&f->job.reads[0], &f->body);
+	rdv_read_want(&f->job.reads[0], &f->body);
 	submit_job(e, f, NULL);
 }
 
@@ -539,7 +539,7 @@ static void conclude(struct rdv_engine *e, struct rdv_flight *f)
 		f->stage = RDV_FLIGHT_HISTORY;
 		f->job.reads[0].length = 0;
 		look_again(f, true);
-		want(&f->job.reads[1], &f->state);
+		rdv_read_want(&f->job.reads[1], &f->state);
 		submit_job(e, f, NULL);
 		return;
 	}
@@ -554,49 +554,4 @@ void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f)
 	}
 	count_verdict(e, f);
 	conclude(e, f);
-}
-
-/* ---- RESTATE ---- */
-
-struct restate {
-	struct rdv_job job; /* first */
-	struct rdv_strand *strand;
-	uint32_t entry;
-};
-
-static void restate_done(struct rdv_engine *e, struct rdv_job *job)
-{
-	struct restate *r = (struct restate *)job;
-	struct rdv_place now =
-		r->strand->lane ? rdv_lane_state_place(r->strand->lane, r->entry) : (struct rdv_place){0};
-	struct rdv_block *block = job->reads[0].status == REDRIVE_OK ? job->reads[0].block : NULL;
-
-	e->reads_open--;
-	if (job->reads[0].status == REDRIVE_NOT_FOUND && now.segment &&
-	    (now.segment != job->reads[0].position.segment || now.offset != job->reads[0].position.offset)) {
-		want(&job->reads[0], &now); /* trimming has moved it */
-		rdv_job_queue(e, job, true);
-		return;
-	}
-	if (r->strand->lane && !e->failed) {
-		rdv_strand_touch(e, r->strand);
-		rdv_lane_restate(r->strand->lane, e->now, r->entry, rdv_block_slice(block), e->effects);
-	}
-	rdv_block_unref(block);
-	free(r);
-}
-
-void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect)
-{
-	struct restate *r = calloc(1, sizeof *r);
-
-	if (!r) {
-		rdv_engine_fail(e, "out of memory");
-		return;
-	}
-	want(&r->job.reads[0], &effect->restate);
-	r->job.done = restate_done;
-	r->strand = rdv_strand_of(e, effect->lane);
-	r->entry = effect->entry;
-	rdv_job_queue(e, &r->job, true);
 }

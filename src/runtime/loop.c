@@ -305,6 +305,14 @@ void rdv_loop_stop_lanes(struct rdv_engine *e)
 }
 
 /* Draining or failed: true when the last call has ended. */
+/* What pullers were only offered need not be waited for. */
+static void recall_leases(struct rdv_engine *e)
+{
+	for (struct rdv_route *r = e->routes; r; r = r->next)
+		if (r->options.handler == RDV_HANDLER_LEASE)
+			rdv_lease_recall(r->handler);
+}
+
 static bool wind_down(struct rdv_engine *e)
 {
 	if (!e->stopping && !e->failed)
@@ -312,6 +320,7 @@ static bool wind_down(struct rdv_engine *e)
 	if (!e->drain_until) {
 		e->drain_until = e->now.mono.ms + e->options.drain_ms;
 		rdv_loop_stop_lanes(e);
+		recall_leases(e);
 	}
 	if (e->failed)
 		rdv_flight_abandon(e);

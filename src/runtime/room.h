@@ -284,7 +284,8 @@ void rdv_effects_run(struct rdv_engine *e);
 /* ---- flight.c ---- */
 void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect);
 void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
-void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect); /* restate.c */
+void rdv_read_want(struct rdv_read *read, const struct rdv_place *place);
 /* The body is there: dedupe, then on its way. */
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_synced(struct rdv_engine *e);  /* those whose STARTED is durable go out */

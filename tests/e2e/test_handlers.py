@@ -127,6 +127,19 @@ def waiting_pull_gets_a_message_at_once(redrive):
 
 
 @test
+def a_drain_does_not_wait_for_what_nobody_has_leased(redrive):
+    with Server(redrive, {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}}) as server:
+        id = server.publish("t", b"x")["id"]
+        until(lambda: server.state(id) == "in_flight", why="offered")
+        begin = time.monotonic()
+        equal(server.stop(), 0, "exit code")
+        assert time.monotonic() - begin < 5, "not the whole drain of 30 s"
+        server.start()
+        items = server.request("POST", "/v1/routes/r/lease", {"wait_ms": 5000}).json()["items"]
+        equal([i["message"]["attempt"] for i in items], [1], "offered again, same attempt")
+
+
+@test
 def signature_of_standard_webhooks(redrive):
     import hashlib
     import hmac
