@@ -24,8 +24,12 @@ static enum redrive_status set_route(struct parser *p, struct rdv_slice value)
 {
 	if (value.size == 0 || value.size > 100 || memchr(value.data, 0, value.size))
 		return rdv_error_set(p->error, REDRIVE_INVALID, "route: takes a route's name");
-	p->out->route = strndup((const char *)value.data, value.size);
-	return p->out->route ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+	p->out->route = calloc(1, value.size + 1);
+	if (!p->out->route)
+		return REDRIVE_NO_MEMORY;
+	if (value.size)
+		memcpy(p->out->route, value.data, value.size);
+	return REDRIVE_OK;
 }
 
 static enum redrive_status set_reason(struct parser *p, struct rdv_slice value)
