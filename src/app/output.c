@@ -144,7 +144,7 @@ static size_t measure(const struct rdv_table *t, size_t widths[COLUMNS_MAX])
 {
 	for (size_t c = 0; c < t->column_count; c++)
 		widths[c] = cell_width(t->columns[c].title);
-	for (size_t i = 0; i < t->cell_count && t->column_count > 0; i++) {
+	for (size_t i = 0; i < t->cell_count; i++) {
 		size_t width = cell_width(t->cells[i]), c = i % t->column_count;
 		if (width > widths[c])
 			widths[c] = width;
@@ -196,8 +196,9 @@ void rdv_table_print(struct rdv_table *t, const struct rdv_invocation *in)
 {
 	if (!t)
 		return;
+	assert(t->column_count > 0);
 	size_t widths[COLUMNS_MAX];
-	size_t gap = measure(t, widths), last = t->column_count ? t->column_count - 1 : 0;
+	size_t gap = measure(t, widths), last = t->column_count - 1;
 	while (last > 0 && widths[last] == 0)
 		last--;
 	FILE *pager = open_pager(t, in), *out = pager ? pager : stdout;
