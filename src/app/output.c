@@ -1,5 +1,6 @@
 /* output.c - tables that fit the terminal. Hostile text (keys, error texts) is shown with control characters replaced.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
