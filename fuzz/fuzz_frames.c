@@ -67,9 +67,10 @@ static void write_frame(struct rdv_store *s, uint8_t *image, uint64_t number, st
 static void make_log(struct rdv_faulty *files)
 {
 	static uint8_t image[SEGMENT];
+	static char dir[] = "/d";
 	struct rdv_store s = {.ops = &rdv_faulty_ops,
 			      .ctx = files,
-			      .dir = "/d",
+			      .dir = dir,
 			      .id = {1, 2},
 			      .salt = 3,
 			      .segment_size = SEGMENT,
