@@ -27,7 +27,6 @@ struct rdv_api {
 	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */
 	uint64_t bodies_max;
 	unsigned connections_max;
-	int64_t hot_ms;
 	pthread_rwlock_t access; /* tokens, hosts: replaced by a reload */
 	struct rdv_tokens tokens;
 	bool tokens_needed;

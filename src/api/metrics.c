@@ -166,8 +166,7 @@ static void write_success_ratio(struct rdv_buffer *out, const struct metric *m, 
 {
 	for (size_t i = 0; i < r->count; i++) {
 		const struct rdv_account *a = &r->routes[i].account;
-		/* Of the retries that ended, those after which the message was acked: acks beyond the first attempts'
-		 * own. */
+		/* Over all attempts since ever, firsts included: the account does not count acks of retries apart. */
 		uint64_t ended = a->succeeded + a->failed + a->rejected;
 		labels(out, m, &r->routes[i], "");
 		rdv_buffer_printf(out, " %.6g\n", ended ? (double)a->succeeded / (double)ended : 1.0);
@@ -256,7 +255,8 @@ static const struct metric table[] = {
 	{"attempts_timeouts_total", "counter", "Attempts without an answer in time (also among the failed).", ROUTE,
 	 ACCOUNT(timeouts)},
 	{"handler_duration_seconds", "histogram", "Time of one call.", ROUTE, HISTOGRAM(handler_seconds)},
-	{"message_consume_age_seconds", "histogram", "From produced to acked.", ROUTE, HISTOGRAM(age_seconds)},
+	{"message_consume_age_seconds", "histogram", "From produced to handed to the handler.", ROUTE,
+	 HISTOGRAM(age_seconds)},
 	{"business_reject_total", "counter", "Attempts the handler rejected.", ROUTE, ACCOUNT(rejected)},
 	{"dead_letter_total", "counter", "Letters since the start of the process, by reason.", ROUTE ", reason",
 	 write_dead, 0},

@@ -274,7 +274,6 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	api->body_max = options->body_max;
 	api->headers_max = options->headers_max;
 	api->batch_max = options->batch_max;
-	api->hot_ms = options->hot_ms;
 	api->bodies_max = 4 * api->batch_max > BODIES_MIN ? 4 * api->batch_max : BODIES_MIN;
 	api->connections_max = options->connections ? options->connections : 4096;
 	enum redrive_status status = load_access(api, options, error);

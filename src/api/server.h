@@ -21,7 +21,6 @@ struct rdv_api_options { /* borrowed until start returns, but engine and desk */
 	const char *tokens_file; /* NULL = no tokens: everybody local is admin */
 	uint64_t body_max, headers_max, batch_max;
 	unsigned connections; /* 0 = 4096 */
-	int64_t hot_ms;
 };
 enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out,
 				  struct rdv_error *error) RDV_MUST_CHECK;

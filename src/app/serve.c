@@ -101,7 +101,6 @@ static void api_options(const struct rdv_settings *settings, char host[64], stru
 	o->body_max = settings->limits.body;
 	o->headers_max = settings->limits.headers;
 	o->batch_max = settings->limits.batch;
-	o->hot_ms = settings->retention.hot_ms;
 }
 
 static enum redrive_status make_data_dir(const char *dir, struct rdv_error *error)

@@ -159,7 +159,7 @@ def deferrals_have_their_own_limit(redrive):
     defer = Reply(200, {"Redrive-Verdict": "defer", "Redrive-Delay": "1ms"})
     _, counts, letters, ids, handler = run(redrive, {b"x": [defer] * 9}, None, retry={**FAST, "deferrals": 5})
     letter = letters[ids[b"x"]]
-    equal((letter["reason"], letter["attempts"]["deferrals"], letter["attempts"]["failures"]), ("exhausted", 6, 0) if counts[b"x"] == 6 else ("exhausted", 5, 0), "limit")
+    equal((letter["reason"], letter["attempts"]["deferrals"], letter["attempts"]["failures"]), ("exhausted", 6, 0), "the sixth is over the limit of five")
 
 
 @test

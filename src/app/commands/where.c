@@ -97,7 +97,7 @@ const struct rdv_command rdv_command_where = {
 
 static const struct argp_option revoke_options[] = {
 	{"route", RDV_OPT_ROUTE, "NAME", 0, "Only on this route (default: on all)", 1},
-	{"reason", RDV_OPT_REASON, "TEXT", 0, "Why, for the letter and the audit", 1},
+	{"reason", RDV_OPT_REASON, "TEXT", 0, "Why, for the audit", 1},
 	{0},
 };
 
