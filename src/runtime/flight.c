@@ -120,10 +120,8 @@ static bool look_again(struct rdv_flight *f, bool state)
 
 static void end_damaged(struct rdv_engine *e, struct rdv_flight *f)
 {
-	rdv_strand_touch(e, f->strand);
 	rdv_lane_damaged(f->strand->lane, e->now, f->entry, f->number, e->effects);
-	rdv_dispatcher_touch(f->route->unit->dispatcher, f->strand->lane);
-	f->route->unit->wake.ms = 0;
+	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);
 }
 
@@ -374,8 +372,7 @@ static bool pass_dedupe(struct rdv_engine *e, struct rdv_flight *f)
 				 rdv_topic_id_hash(f->strand->feed->topic, f->call.idempotency_key), e->effects);
 	if (answer == RDV_DEDUPE_PROCEED)
 		return true;
-	rdv_dispatcher_touch(f->route->unit->dispatcher, f->strand->lane);
-	f->route->unit->wake.ms = 0;
+	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);
 	return false;
 }
@@ -507,16 +504,13 @@ void rdv_flight_complete(void *ctx, struct rdv_call *list)
 
 static void verdict(struct rdv_engine *e, struct rdv_flight *f)
 {
-	struct rdv_unit *u = f->route->unit;
 	enum redrive_status status;
 
-	rdv_strand_touch(e, f->strand);
-	status = rdv_dispatcher_verdict(u->dispatcher, e->now, f->strand->lane, f->entry, f->number, &f->verdict,
-					rdv_block_slice(f->history), e->effects);
+	status = rdv_dispatcher_verdict(f->route->unit->dispatcher, e->now, f->strand->lane, f->entry, f->number,
+					&f->verdict, rdv_block_slice(f->history), e->effects);
 	if (status != REDRIVE_OK && status != REDRIVE_NOT_FOUND)
 		rdv_engine_fail(e, redrive_status_text(status));
-	rdv_dispatcher_touch(u->dispatcher, f->strand->lane);
-	u->wake.ms = 0;
+	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);
 }
 

@@ -325,12 +325,8 @@ static void retry_later(struct rdv_engine *e, struct rdv_letter_job *l)
 static void finish(struct rdv_engine *e, struct rdv_letter_job *l, enum redrive_status status)
 {
 	if (status == REDRIVE_OK && l->strand->lane && !e->failed) {
-		rdv_strand_touch(e, l->strand);
 		rdv_lane_lettered(l->strand->lane, e->now, l->seq, l->request, e->effects);
-		if (l->strand->route) {
-			rdv_dispatcher_touch(l->strand->route->unit->dispatcher, l->strand->lane);
-			l->strand->route->unit->wake.ms = 0;
-		}
+		rdv_strand_nudge(e, l->strand);
 	}
 	if (status == REDRIVE_OK || status == REDRIVE_CLOSED || e->failed || e->stopping)
 		free_letter(e, l); /* else the lane resumes it at the next start */

@@ -28,12 +28,8 @@ static void see_durable(struct rdv_engine *e)
 		struct rdv_strand *s = e->unsynced[i];
 
 		if (s->lane) {
-			rdv_strand_touch(e, s);
 			rdv_lane_durable(s->lane, e->now, durable, e->effects);
-			if (s->route) {
-				rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-				s->route->unit->wake.ms = 0;
-			}
+			rdv_strand_nudge(e, s);
 		}
 		s->unsynced = s->lane && s->last_ticket > durable;
 		if (s->unsynced)
@@ -70,12 +66,8 @@ static void publish_to(struct rdv_engine *e, struct rdv_strand *s, const struct 
 		rdv_engine_fail(e, redrive_status_text(status));
 		return;
 	}
-	rdv_strand_touch(e, s);
-	if (!s->route)
-		return;
-	rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-	s->route->unit->wake.ms = 0;
-	if (m->key_hash && s->route->options.lane.order == RDV_ORDER_KEY)
+	rdv_strand_nudge(e, s);
+	if (s->route && m->key_hash && s->route->options.lane.order == RDV_ORDER_KEY)
 		rdv_admit_note(e, s, m->key_hash);
 }
 

@@ -159,15 +159,6 @@ static void settle(struct rdv_engine *e, struct order *o)
 		o->status = REDRIVE_FAILED;
 }
 
-static void nudge(struct rdv_engine *e, struct rdv_strand *s)
-{
-	rdv_strand_touch(e, s);
-	if (s->route) {
-		rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-		s->route->unit->wake.ms = 0;
-	}
-}
-
 static void do_pause(struct rdv_engine *e, void *ctx)
 {
 	struct order *o = ctx;
@@ -184,7 +175,7 @@ static void do_pause(struct rdv_engine *e, void *ctx)
 			continue;
 		if (rdv_lane_paused(s->lane) != o->paused)
 			rdv_lane_pause(s->lane, o->paused, e->effects);
-		nudge(e, s);
+		rdv_strand_nudge(e, s);
 	}
 	settle(e, o);
 }
@@ -202,7 +193,7 @@ static void do_release(struct rdv_engine *e, void *ctx)
 			continue;
 		if (rdv_lane_release(s->lane, e->now, hash, e->effects) == REDRIVE_OK)
 			o->status = REDRIVE_OK;
-		nudge(e, s);
+		rdv_strand_nudge(e, s);
 	}
 	settle(e, o);
 }

@@ -33,11 +33,7 @@ static struct rdv_strand *strand_of(struct rdv_engine *e, const char *route, con
 
 static void settle(struct rdv_engine *e, struct asked *a, struct rdv_strand *s)
 {
-	rdv_strand_touch(e, s);
-	if (s->route) {
-		rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-		s->route->unit->wake.ms = 0;
-	}
+	rdv_strand_nudge(e, s);
 	rdv_effects_run(e);
 	a->ticket = e->last_ticket;
 }

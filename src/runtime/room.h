@@ -276,6 +276,8 @@ enum redrive_status rdv_strand_attach(struct rdv_engine *e,
 				      struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
 struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane);
 void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s);
+/* Something changed in its lane: it is flushed in this turn, and its target looks for work again. */
+void rdv_strand_nudge(struct rdv_engine *e, struct rdv_strand *s);
 
 /* ---- effects.c ---- */
 /* Flushes the touched lanes, appends all records as one batch, then does the rest, until nothing is left. */

@@ -169,3 +169,12 @@ void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s)
 	s->touched = true;
 	e->touched[e->touched_count++] = s;
 }
+
+void rdv_strand_nudge(struct rdv_engine *e, struct rdv_strand *s)
+{
+	rdv_strand_touch(e, s);
+	if (!s->route)
+		return;
+	rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
+	s->route->unit->wake.ms = 0;
+}

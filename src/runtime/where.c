@@ -286,11 +286,7 @@ static void revoke_on(struct rdv_engine *e, struct revocation *r, struct rdv_str
 	r->known = true;
 	r->live = r->live || status == REDRIVE_OK || pending;
 	r->pending = r->pending || pending;
-	rdv_strand_touch(e, s);
-	if (s->route) {
-		rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-		s->route->unit->wake.ms = 0;
-	}
+	rdv_strand_nudge(e, s);
 }
 
 static void do_revoke(struct rdv_engine *e, void *ctx)
