@@ -59,6 +59,10 @@ struct rdv_log_opened { /* what recovery found */
 enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_fold fold, void *ctx,
 				 struct rdv_log **out, struct rdv_log_opened *opened,
 				 struct rdv_error *error) RDV_MUST_CHECK;
+/* Every frame of the log once more, in order, for an owner that has to know some of them before it can use the others.
+ * After open and before anything is appended. The first pass has found the end; what this one finds is the same. */
+enum redrive_status rdv_log_fold_again(struct rdv_log *log, rdv_log_fold fold, void *ctx,
+				       struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_log_close(struct rdv_log *log);                  /* commits nothing; releases the lock */
 struct rdv_hash128 rdv_log_id(const struct rdv_log *log); /* the cluster id of the embedded queue */
 

@@ -318,6 +318,27 @@ enum redrive_status rdv_log_open(const struct rdv_log_options *options, rdv_log_
 	return status;
 }
 
+enum redrive_status rdv_log_fold_again(struct rdv_log *log, rdv_log_fold fold, void *ctx, struct rdv_error *error)
+{
+	uint32_t *numbers = calloc(log->segment_count, sizeof *numbers);
+	struct rdv_recovery r;
+	enum redrive_status status;
+
+	if (!numbers)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory to read the log");
+	for (uint32_t i = 0; i < log->segment_count; i++)
+		numbers[i] = log->segments[i].number;
+	rdv_recovery_init(&r, &log->store);
+	r.fold = fold;
+	r.ctx = ctx;
+	status = rdv_recovery_begin(&r, numbers, log->segment_count, error);
+	if (status == REDRIVE_OK)
+		status = rdv_recovery_again(&r, log->taken, error);
+	rdv_recovery_done(&r);
+	free(numbers);
+	return status == REDRIVE_OK ? status : rdv_error_prefix(error, status, "read the log in '%s'", log->store.dir);
+}
+
 static void free_buffers(struct rdv_log_buffer *b)
 {
 	while (b) {

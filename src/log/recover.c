@@ -8,6 +8,7 @@
 #include "hints.h"
 #include <assert.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 struct rdv_recovery_chunk {
@@ -364,6 +365,15 @@ enum redrive_status rdv_recovery_begin(struct rdv_recovery *r, const uint32_t *n
 	return status == REDRIVE_NO_MEMORY ? rdv_error_set(error, status, "no memory to read the log") : status;
 }
 
+static enum redrive_status read_segment(struct rdv_recovery *r, uint32_t i, struct rdv_error *error)
+{
+	enum redrive_status status = r->hints ? walk_hints(r, &r->segments[i], error) : walk(r, &r->segments[i], error);
+
+	if (status == REDRIVE_NO_MEMORY && !r->failed_in_fold)
+		return rdv_error_set(error, status, "no memory to read the log");
+	return status;
+}
+
 enum redrive_status rdv_recovery_run(struct rdv_recovery *r, struct rdv_error *error)
 {
 	enum redrive_status status;
@@ -372,13 +382,24 @@ enum redrive_status rdv_recovery_run(struct rdv_recovery *r, struct rdv_error *e
 	if (!goes_on(r, 0))
 		return settle(r, 0, error);
 	for (;;) {
-		status = r->hints ? walk_hints(r, &r->segments[i], error) : walk(r, &r->segments[i], error);
-		if (status == REDRIVE_NO_MEMORY && !r->failed_in_fold)
-			return rdv_error_set(error, status, "no memory to read the log");
+		status = read_segment(r, i, error);
 		if (status != REDRIVE_OK)
 			return status;
 		if (!goes_on(r, i + 1))
 			return settle(r, i, error);
 		i++;
 	}
+}
+
+enum redrive_status rdv_recovery_again(struct rdv_recovery *r, uint64_t number, struct rdv_error *error)
+{
+	enum redrive_status status = REDRIVE_OK;
+
+	for (uint32_t i = 0; status == REDRIVE_OK && goes_on(r, i); i++)
+		status = read_segment(r, i, error);
+	if (status == REDRIVE_OK && r->number != number)
+		return rdv_error_set(error, REDRIVE_CORRUPT,
+				     "read again, the log ends at frame %" PRIu64 " and not at %" PRIu64, r->number,
+				     number);
+	return status;
 }

@@ -49,4 +49,7 @@ enum redrive_status rdv_recovery_begin(struct rdv_recovery *r, const uint32_t *n
 				       struct rdv_error *error) RDV_MUST_CHECK;
 /* After begin: reads the frames, calls the fold, finds the end. */
 enum redrive_status rdv_recovery_run(struct rdv_recovery *r, struct rdv_error *error) RDV_MUST_CHECK;
+/* Instead of run, when another recovery found that the log ends with this number, and made the tail safe: only calls
+ * the fold. CORRUPT: it does not end there now. */
+enum redrive_status rdv_recovery_again(struct rdv_recovery *r, uint64_t number, struct rdv_error *error) RDV_MUST_CHECK;
 #endif

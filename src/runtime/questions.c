@@ -351,7 +351,7 @@ struct rdv_handler *rdv_engine_lease_of(struct rdv_engine *e, const char *token)
 void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out)
 {
 	*out = (struct rdv_engine_metrics){0};
-	if (!e->log)
+	if (!e->desk) /* not started */
 		return;
 	rdv_log_space(e->log, &out->space);
 	rdv_writer_sync_times(&e->writer, &out->sync_seconds);

@@ -1,9 +1,10 @@
 /* recover.c - from the log to topics and lanes.
  *
- * The log is read twice. A lane's identity (LANE) and a topic's (TOPIC) may lie behind their other records, since
- * trimming re-makes them at the head; so the first pass takes only those. Then the routes of the configuration are
- * known, and a strand is made for every lane: with its route's policy, or as an orphan. The second pass folds
- * everything into them. Reading is of hint files for the most part, so the first pass is cheap.
+ * The log is opened once and folded twice. A lane's identity (LANE) and a topic's (TOPIC) may lie behind their other
+ * records, since trimming re-makes them at the head; so the first pass takes only those. Then the routes of the
+ * configuration are known, and a strand is made for every lane: with its route's policy, or as an orphan. The second
+ * pass folds everything into them. Reading is of hint files for the most part, so the first pass is cheap. The log
+ * stays open, and the directory locked, from the first pass on.
  *
  * A LANE record with seq 1 is the engine's own mark on a lane: where it ends (`start` holds the end offset), and
  * whether it is an orphan, discarded, or adopted by the route it names. Records of discarded lanes are skipped. Any
@@ -75,9 +76,9 @@ static enum redrive_status fold_identity(void *ctx, const struct rdv_frame *fram
 	return REDRIVE_OK;
 }
 
-static struct rdv_log_options log_options(const struct rdv_engine *e)
+enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error)
 {
-	return (struct rdv_log_options){
+	struct rdv_log_options o = {
 		.dir = e->dir,
 		.files = e->options.files,
 		.files_ctx = e->options.files_ctx,
@@ -86,11 +87,6 @@ static struct rdv_log_options log_options(const struct rdv_engine *e)
 		.disk_free = e->options.disk_free,
 		.hold_lock = true,
 	};
-}
-
-enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error)
-{
-	struct rdv_log_options o = log_options(e);
 	struct rdv_log_opened opened;
 	enum redrive_status status = rdv_log_open(&o, fold_identity, e, &e->log, &opened, error);
 
@@ -100,8 +96,6 @@ enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *
 		rdv_engine_say(e, 1, "the end of the journal was torn; it was cut at segment %u, offset %u",
 			       opened.cut_at.segment, opened.cut_at.offset);
 	e->id = rdv_log_id(e->log);
-	rdv_log_close(e->log);
-	e->log = NULL;
 	return REDRIVE_OK;
 }
 
@@ -201,16 +195,12 @@ static enum redrive_status revive(struct rdv_engine *e, const struct rdv_identit
 
 enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *error)
 {
-	struct rdv_log_options o = log_options(e);
-	struct rdv_log_opened opened;
 	enum redrive_status status = REDRIVE_OK;
 
 	for (struct rdv_identity *id = e->identities; id && status == REDRIVE_OK; id = id->next)
 		if (!id->discarded)
 			status = revive(e, id, error);
-	if (status != REDRIVE_OK)
-		return status;
-	return rdv_log_open(&o, fold_all, e, &e->log, &opened, error);
+	return status == REDRIVE_OK ? rdv_log_fold_again(e->log, fold_all, e, error) : status;
 }
 
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s)

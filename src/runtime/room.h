@@ -258,9 +258,9 @@ void rdv_engine_fail(struct rdv_engine *e, const char *why);
 void rdv_engine_wake(struct rdv_engine *e);
 
 /* ---- recover.c ---- */
-/* First pass: topics, lanes' identities. */
+/* Opens the log, which stays open; first pass: topics, lanes' identities. */
 enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
-/* Second pass: everything, into the strands that exist by now; leaves the log open. */
+/* Second pass: everything, into the strands that exist by now. */
 enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* Appends the record that retires a strand: orphan, adopted (by its new name) or discarded. */
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;

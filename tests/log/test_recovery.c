@@ -520,6 +520,53 @@ static void hints_of_segments_that_are_gone_are_removed(void **state)
 	assert_false(rdv_faulty_exists(x->files, HINT1));
 }
 
+/* ---- once more ---- */
+
+static enum redrive_status fold_again(struct fixture *x)
+{
+	x->frames = x->digest = x->last_seq = 0;
+	x->error.text[0] = '\0';
+	return rdv_log_fold_again(x->log, fold, x, &x->error);
+}
+
+static void folding_again_gives_what_opening_gave_and_appends_go_on(void **state)
+{
+	struct fixture *x = *state;
+	uint64_t digest;
+
+	assert_int_equal(fold_again(x), REDRIVE_OK);
+	assert_int_equal(x->frames, 0);
+	make_segments(x);
+	maintain(x);
+	put(x, 60, 4000); /* a batch that is torn, in segments of its own */
+	commit(x);
+	rdv_faulty_flip(x->files, "/d/0000000000000007.seg", x->at[x->seq - 10].offset, 0x10);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	assert_true(x->opened.hints_used >= 5);
+	assert_true(x->opened.tail_cut);
+	assert_int_equal(x->frames, 120);
+	digest = x->digest;
+	assert_int_equal(fold_again(x), REDRIVE_OK);
+	assert_int_equal(x->frames, 120);
+	assert_int_equal(x->digest, digest);
+	x->seq = 120;
+	put(x, 1, 3000);
+	commit(x);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	assert_int_equal(x->last_seq, 121);
+}
+
+static void a_log_that_changed_before_it_is_folded_again_is_corrupt(void **state)
+{
+	struct fixture *x = *state;
+
+	make_segments(x);
+	assert_int_equal(reopen(x), REDRIVE_OK);
+	rdv_faulty_flip(x->files, SEGMENT3, x->at[50].offset + 100, 0x10);
+	assert_int_equal(fold_again(x), REDRIVE_CORRUPT);
+	assert_non_null(strstr(x->error.text, "read again, the log ends at frame"));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -546,6 +593,8 @@ int main(void)
 		TEST(damaged_or_newer_or_foreign_hints_are_passed_over),
 		TEST(a_log_that_ends_in_a_hinted_segment_has_lost_its_end),
 		TEST(hints_of_segments_that_are_gone_are_removed),
+		TEST(folding_again_gives_what_opening_gave_and_appends_go_on),
+		TEST(a_log_that_changed_before_it_is_folded_again_is_corrupt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

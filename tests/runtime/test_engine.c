@@ -186,6 +186,30 @@ static void nobody_reads_that_topic(void **state)
 	remove_dir(dir);
 }
 
+static void the_directory_is_locked_from_the_first_look_to_the_end(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e = start_engine(&eo, &o, 1), *second = NULL;
+	struct rdv_error error = {0};
+
+	(void)state;
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	rdv_engine_free(e);
+	assert_int_equal(rdv_engine_open(&eo, &e, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_open(&eo, &second, &error), REDRIVE_BUSY); /* opened, not started yet */
+	assert_int_equal(rdv_engine_add_route(e, &o, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_open(&eo, &second, &error), REDRIVE_BUSY);
+	assert_int_equal(rdv_engine_start(e, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_open(&eo, &second, &error), REDRIVE_BUSY);
+	assert_int_equal(status_of(e, "r").account.received, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
 /* pitfall: shutdown waits for a whole batch */
 static void stopping_waits_for_open_calls_and_gives_back_the_rest(void **state)
 {
@@ -315,6 +339,7 @@ int main(void)
 		cmocka_unit_test(a_delayed_message_waits_over_a_restart_and_is_not_early),
 		cmocka_unit_test(a_paused_route_is_paused_after_a_restart),
 		cmocka_unit_test(nobody_reads_that_topic),
+		cmocka_unit_test(the_directory_is_locked_from_the_first_look_to_the_end),
 		cmocka_unit_test(stopping_waits_for_open_calls_and_gives_back_the_rest),
 		cmocka_unit_test(a_message_is_found_by_key_and_revoked),
 		cmocka_unit_test(a_lease_is_taken_answered_and_expires),
