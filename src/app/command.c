@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "../base/text.h"
 #include "command.h"
+#include "settings.h"
 
 const char *argp_program_version = "redrive " RDV_VERSION_TEXT; /* argp wants globals by these names */
 
@@ -31,6 +32,17 @@ int rdv_command_fail(int code, const char *fmt, ...)
 	va_end(args);
 	fputc('\n', stderr);
 	return code;
+}
+
+void rdv_command_findings(const char *file, const struct rdv_findings *f)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		const struct rdv_finding *item = &f->items[i];
+		char at[64] = "";
+		if (item->mark.line)
+			snprintf(at, sizeof at, ":%u:%u", item->mark.line, item->mark.column);
+		fprintf(stderr, "%s%s: %s%s\n", file, at, item->warning ? "warning: " : "", item->text);
+	}
 }
 
 static const struct argp_option server_options[] = {

@@ -92,6 +92,9 @@ const char *rdv_option(const struct rdv_invocation *in, int key);
 bool rdv_option_given(const struct rdv_invocation *in, int key);
 /* "redrive: <text>" on standard error; returns `code`. */
 int rdv_command_fail(int code, const char *fmt, ...) RDV_PRINTF(2, 3);
+/* Every finding as FILE:LINE:COLUMN: text, on standard error. */
+struct rdv_findings;
+void rdv_command_findings(const char *file, const struct rdv_findings *findings);
 /* Parses and runs; returns the exit code. */
 int rdv_command_main(int argc, char **argv);
 #endif

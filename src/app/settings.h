@@ -63,6 +63,7 @@ struct rdv_route_settings {
 	struct rdv_rules *rules; /* owns a reference; compiled by the load */
 	struct rdv_mark mark, order_mark, after_dead_mark, retry_mark, source_mark, dedupe_mark;
 	bool after_dead_set, delays_set, dedupe_set, factor_set, exponent_set;
+	bool has_name, has_topic, has_handler, has_url, has_command; /* it stands in the file, be it right or wrong */
 };
 
 struct rdv_settings {
@@ -83,8 +84,8 @@ struct rdv_settings {
 	int64_t drain_ms;
 	struct rdv_route_settings *routes;
 	size_t route_count;
-	struct rdv_mark listen_mark, security_mark;
-	void *memory; /* owns every string and array above */
+	struct rdv_mark *marks; /* of every row outside of routes, as in the table; NULL = no file */
+	void *memory;           /* owns every string and array above */
 };
 
 struct rdv_finding {
@@ -111,8 +112,8 @@ void rdv_findings_sort(struct rdv_findings *f);
 void rdv_findings_done(struct rdv_findings *f);
 /* Checks between settings (settings_check.c): called by load. */
 void rdv_settings_check(struct rdv_settings *s, struct rdv_findings *findings);
-/* The rules of listen, tokens and TLS alone (after --listen). */
-void rdv_settings_check_listen(const struct rdv_settings *s, struct rdv_findings *findings);
+/* Another address than the file's (--listen), and the rules of listen, tokens and TLS for it. */
+void rdv_settings_set_listen(struct rdv_settings *s, const char *listen, struct rdv_findings *findings);
 /* Is `listen` a loopback address? Splits it, too: host without brackets; INVALID when it is no ADDR:PORT. */
 enum redrive_status rdv_listen_parse(const char *listen, char host[64], uint16_t *port, bool *loopback) RDV_MUST_CHECK;
 /* The effective configuration as YAML, secrets' file names only. */

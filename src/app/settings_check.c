@@ -1,10 +1,12 @@
 /* settings_check.c - what single values cannot tell: combinations, names, files, and warnings. */
 #include <curl/curl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "../base/quantity.h"
-#include "settings.h"
+#include "settings_table.h"
 
 static void check_file(struct rdv_findings *f, struct rdv_mark mark, const char *what, const char *file)
 {
@@ -14,37 +16,52 @@ static void check_file(struct rdv_findings *f, struct rdv_mark mark, const char 
 
 /* ---- listen and security ---- */
 
-void rdv_settings_check_listen(const struct rdv_settings *s, struct rdv_findings *f)
+static void check_security(const struct rdv_settings *s, struct rdv_findings *f)
+{
+	if (!s->security.cert_file != !s->security.key_file)
+		rdv_findings_add(f, rdv_setting_mark(s, RDV_SECTION_SECURITY, "tls"), false,
+				 "security.tls needs both cert_file and key_file");
+	check_file(f, rdv_setting_mark(s, RDV_SECTION_TLS, "cert_file"), "security.tls.cert_file",
+		   s->security.cert_file);
+	check_file(f, rdv_setting_mark(s, RDV_SECTION_TLS, "key_file"), "security.tls.key_file", s->security.key_file);
+	if (s->security.tokens_file && access(s->security.tokens_file, R_OK) != 0)
+		rdv_findings_add(f, rdv_setting_mark(s, RDV_SECTION_SECURITY, "tokens_file"), false,
+				 "security.tokens_file: '%s' cannot be read; 'redrive token add NAME --role ROLE "
+				 "--tokens-file FILE' makes it",
+				 s->security.tokens_file);
+}
+
+static void check_listen(const struct rdv_settings *s, struct rdv_mark mark, struct rdv_findings *f)
 {
 	char host[64];
 	uint16_t port;
 	bool loopback;
 	if (rdv_listen_parse(s->listen, host, &port, &loopback) != REDRIVE_OK) {
-		rdv_findings_add(f, s->listen_mark, false,
-				 "'listen: %s' is not ADDR:PORT, like 127.0.0.1:7337 or [::1]:7337", s->listen);
+		rdv_findings_add(f, mark, false, "'listen: %s' is not ADDR:PORT, like 127.0.0.1:7337 or [::1]:7337",
+				 s->listen);
 		return;
 	}
-	if (!s->security.cert_file != !s->security.key_file)
-		rdv_findings_add(f, s->security_mark, false, "security.tls needs both cert_file and key_file");
-	check_file(f, s->security_mark, "security.tls.cert_file", s->security.cert_file);
-	check_file(f, s->security_mark, "security.tls.key_file", s->security.key_file);
-	if (s->security.tokens_file && access(s->security.tokens_file, R_OK) != 0)
-		rdv_findings_add(f, s->security_mark, false,
-				 "security.tokens_file: '%s' cannot be read; 'redrive token add NAME --role ROLE "
-				 "--tokens-file FILE' makes it",
-				 s->security.tokens_file);
 	if (loopback)
 		return;
 	if (!s->security.tokens_file)
-		rdv_findings_add(f, s->listen_mark, false,
+		rdv_findings_add(f, mark, false,
 				 "'listen: %s' is no loopback address: make tokens (redrive token add) and name their "
 				 "file in security.tokens_file",
 				 s->listen);
 	if (!s->security.cert_file && !s->security.behind_tls_proxy)
-		rdv_findings_add(f, s->listen_mark, false,
+		rdv_findings_add(f, mark, false,
 				 "'listen: %s' is no loopback address: give security.tls a certificate, or set "
 				 "security.behind_tls_proxy: true",
 				 s->listen);
+}
+
+void rdv_settings_set_listen(struct rdv_settings *s, const char *listen, struct rdv_findings *f)
+{
+	s->listen = rdv_settings_text(s, rdv_slice_text(listen));
+	if (s->listen)
+		check_listen(s, (struct rdv_mark){0, 0}, f);
+	else
+		rdv_findings_add(f, (struct rdv_mark){0, 0}, false, "out of memory");
 }
 
 /* ---- one route ---- */
@@ -62,21 +79,66 @@ static void check_url(const struct rdv_route_settings *r, struct rdv_findings *f
 	curl_url_cleanup(u);
 }
 
-static void check_handler(const struct rdv_route_settings *r, struct rdv_findings *f)
+static bool can_run(const char *file)
+{
+	struct stat info;
+	return stat(file, &info) == 0 && S_ISREG(info.st_mode) && access(file, X_OK) == 0;
+}
+
+/* As posix_spawnp will look for it; empty entries of PATH are the directory it starts in. */
+static bool in_path(const char *program)
+{
+	const char *path = getenv("PATH");
+	bool found = false, last = false;
+	for (const char *at = path ? path : "/bin:/usr/bin"; !found && !last;) {
+		size_t size = strcspn(at, ":");
+		char file[PATH_MAX];
+		last = at[size] == '\0';
+		snprintf(file, sizeof file, "%.*s%s%s", (int)size, at, size ? "/" : "./", program);
+		found = can_run(file);
+		at += size + 1;
+	}
+	return found;
+}
+
+/* A warning only: it may be installed later. */
+static void check_program(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_mark mark,
+			  struct rdv_findings *f)
+{
+	const char *program = r->handler.exec.command[0];
+	char file[PATH_MAX];
+	if (!strchr(program, '/')) {
+		if (!in_path(program))
+			rdv_findings_add(f, mark, true, "route '%s': no program '%s' is found in PATH", r->name,
+					 program);
+		return;
+	}
+	snprintf(file, sizeof file, "%s%s%s", program[0] == '/' ? "" : s->dir, program[0] == '/' ? "" : "/", program);
+	if (access(file, F_OK) != 0)
+		rdv_findings_add(f, mark, true, "route '%s': the program '%s' does not exist", r->name, file);
+	else if (!can_run(file))
+		rdv_findings_add(f, mark, true, "route '%s': the program '%s' is not executable", r->name, file);
+}
+
+static void check_handler(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_findings *f)
 {
 	const struct rdv_handler_settings *h = &r->handler;
 	struct rdv_mark mark = h->mark.line ? h->mark : r->mark;
 	int kinds = h->has_http + h->has_exec + h->has_lease;
+	if (kinds == 0 && r->has_handler)
+		return; /* what stands there has been refused */
 	if (kinds != 1) {
 		rdv_findings_add(f, mark, false, "route '%s' needs exactly one handler, http, exec or lease: it has %s",
 				 r->name, kinds ? "several" : "none");
 		return;
 	}
-	if (h->has_http && !h->http.url)
-		rdv_findings_add(f, mark, false, "route '%s': handler.http needs a url", r->name);
-	else if (h->has_http)
+	if (h->has_http && h->http.url)
 		check_url(r, f);
-	if (h->has_exec && h->exec.command_count == 0)
+	else if (h->has_http && !r->has_url)
+		rdv_findings_add(f, mark, false, "route '%s': handler.http needs a url", r->name);
+	if (h->has_exec && h->exec.command_count)
+		check_program(s, r, mark, f);
+	else if (h->has_exec && !r->has_command)
 		rdv_findings_add(f, mark, false, "route '%s': handler.exec needs a command", r->name);
 	if (!h->http.cert_file != !h->http.key_file)
 		rdv_findings_add(f, mark, false, "route '%s': handler.http.tls needs both cert_file and key_file",
@@ -134,14 +196,14 @@ static void check_retry(const struct rdv_route_settings *r, const struct rdv_ret
 static void check_route(struct rdv_settings *s, struct rdv_route_settings *r, struct rdv_findings *f)
 {
 	struct rdv_mark mark = r->mark;
-	if (!r->name) {
+	if (!r->name && !r->has_name)
 		rdv_findings_add(f, mark, false, "a route needs a name");
+	if (!r->name)
 		r->name = "?";
-	}
-	if (!r->source.topic)
+	if (!r->source.topic && !r->has_topic)
 		rdv_findings_add(f, r->source_mark.line ? r->source_mark : mark, false,
 				 "route '%s' needs a source, like source: { topic: orders }", r->name);
-	check_handler(r, f);
+	check_handler(s, r, f);
 	if (r->after_dead_set && r->lane.order != RDV_ORDER_KEY)
 		rdv_findings_add(f, r->after_dead_mark, false, "route '%s': after_dead needs order: key", r->name);
 	if (r->dedupe_set && r->lane.dedupe.by == RDV_DEDUPE_OFF)
@@ -265,9 +327,10 @@ static void check_shared(const struct rdv_settings *s, void (*key)(const struct 
 
 void rdv_settings_check(struct rdv_settings *s, struct rdv_findings *f)
 {
-	rdv_settings_check_listen(s, f);
+	check_security(s, f);
+	check_listen(s, rdv_setting_mark(s, RDV_SECTION_ROOT, "listen"), f);
 	if (s->retention.warm_ms < s->retention.hot_ms)
-		rdv_findings_add(f, (struct rdv_mark){0, 0}, true,
+		rdv_findings_add(f, rdv_setting_mark(s, RDV_SECTION_DESK, "retention"), true,
 				 "desk.retention: warm is shorter than hot, so letters go when hot ends");
 	for (size_t i = 0; i < s->route_count; i++)
 		check_route(s, &s->routes[i], f);

@@ -109,6 +109,41 @@ static void note_marks(struct rdv_load *l, yaml_node_t *node, struct rdv_route_s
 	}
 }
 
+/* Does the key stand in the mapping, or is the mapping none (which has been told)? */
+static bool stands(struct rdv_load *l, yaml_node_t *node, const char *key)
+{
+	if (!node || (node->type == YAML_SCALAR_NODE && node->data.scalar.length == 0))
+		return false;
+	return node->type != YAML_MAPPING_NODE || mapping_find(l, node, key);
+}
+
+/* An unknown key where the kind of handler should stand. */
+static bool has_unknown(struct rdv_load *l, yaml_node_t *node, enum rdv_section section)
+{
+	if (!node || node->type != YAML_MAPPING_NODE)
+		return node && node->type != YAML_SCALAR_NODE;
+	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+		yaml_node_t *key = rdv_load_node(l, p->key);
+		if (key->type != YAML_SCALAR_NODE || !rdv_setting_find(section, (char *)key->data.scalar.value))
+			return true;
+	}
+	return false;
+}
+
+/* What stands there but was refused is not also missing. */
+static void note_given(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
+{
+	yaml_node_t *handler = mapping_find(l, node, "handler");
+	r->has_name = r->has_name || stands(l, node, "name");
+	r->has_topic = r->has_topic || stands(l, mapping_find(l, node, "source"), "topic");
+	r->has_handler = r->has_handler || has_unknown(l, handler, RDV_SECTION_HANDLER) ||
+			 (handler && handler->type == YAML_SCALAR_NODE && handler->data.scalar.length);
+	if (!handler)
+		return;
+	r->has_url = r->has_url || stands(l, mapping_find(l, handler, "http"), "url");
+	r->has_command = r->has_command || stands(l, mapping_find(l, handler, "exec"), "command");
+}
+
 /* A layer that names a handler replaces the one of `defaults:`. */
 static void forget_handler(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
 {
@@ -133,6 +168,7 @@ static void route_layer(struct rdv_load *l, yaml_node_t *node, struct rdv_route_
 	l->route = r;
 	rdv_load_section(l, RDV_SECTION_ROUTE, node, r);
 	note_marks(l, node, r);
+	note_given(l, node, r);
 	l->route = NULL;
 }
 

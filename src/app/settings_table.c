@@ -314,3 +314,9 @@ const struct rdv_setting *rdv_setting_find(enum rdv_section section, const char 
 			return &rdv_setting_table[i];
 	return NULL;
 }
+
+struct rdv_mark rdv_setting_mark(const struct rdv_settings *s, enum rdv_section section, const char *key)
+{
+	const struct rdv_setting *row = rdv_setting_find(section, key);
+	return row && s->marks ? s->marks[row - rdv_setting_table] : (struct rdv_mark){0, 0};
+}

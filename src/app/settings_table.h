@@ -71,6 +71,8 @@ struct rdv_setting {
 
 extern const struct rdv_setting rdv_setting_table[];
 extern const size_t rdv_setting_count;
+/* Where the value of a row outside of routes stands; line 0: not in the file. */
+struct rdv_mark rdv_setting_mark(const struct rdv_settings *s, enum rdv_section section, const char *key);
 extern const char *const rdv_section_paths[RDV_SECTION_COUNT]; /* "routes[].retry" */
 
 /* ---- for custom readers ---- */

@@ -276,6 +276,8 @@ void rdv_load_row(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t
 {
 	void *at = (char *)base + row->offset;
 	const char *text;
+	if (!l->route && l->settings->marks)
+		l->settings->marks[row - rdv_setting_table] = rdv_load_mark(node);
 	switch (row->kind) {
 	case RDV_SETTING_TEXT:
 		if ((text = rdv_load_text(l, row->key, node)))
@@ -467,7 +469,8 @@ enum redrive_status rdv_settings_load(struct rdv_settings *s, const char *file, 
 	const char *slash = strrchr(file, '/');
 	s->file = rdv_settings_text(s, rdv_slice_text(file));
 	s->dir = slash ? rdv_settings_text(s, rdv_slice(file, slash == file ? 1 : (size_t)(slash - file))) : ".";
-	if (!s->file || !s->dir)
+	s->marks = rdv_settings_alloc(s, rdv_setting_count * sizeof *s->marks);
+	if (!s->file || !s->dir || !s->marks)
 		return REDRIVE_NO_MEMORY;
 	struct rdv_buffer content;
 	rdv_buffer_init(&content, FILE_MAX);

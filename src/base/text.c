@@ -201,27 +201,29 @@ enum redrive_status rdv_base32_128_decode(struct rdv_slice in, uint8_t out[16])
 
 #define WORD 64u
 
+static unsigned least(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
 unsigned rdv_edit_distance(const char *a, const char *b)
 {
 	size_t rows = strnlen(a, WORD), columns = strnlen(b, WORD);
-	unsigned row[WORD + 1]; /* of the usual matrix, overwritten from the left */
+	unsigned matrix[3][WORD + 1]; /* the last three rows of the usual one */
 
 	for (unsigned j = 0; j <= columns; j++)
-		row[j] = j;
+		matrix[0][j] = j;
 	for (size_t i = 1; i <= rows; i++) {
-		unsigned diagonal = row[0];
+		unsigned *row = matrix[i % 3], *above = matrix[(i + 2) % 3], *before = matrix[(i + 1) % 3];
+
 		row[0] = (unsigned)i;
 		for (size_t j = 1; j <= columns; j++) {
-			unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-			diagonal = row[j];
-			if (diagonal + 1 < best)
-				best = diagonal + 1;
-			if (row[j - 1] + 1 < best)
-				best = row[j - 1] + 1;
-			row[j] = best;
+			row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), least(above[j], row[j - 1]) + 1);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				row[j] = least(row[j], before[j - 2] + 1);
 		}
 	}
-	return row[columns];
+	return matrix[rows % 3][columns];
 }
 
 const char *rdv_nearest(const char *word, const char *const words[], size_t count)

@@ -17,7 +17,7 @@ void rdv_hex_encode(struct rdv_buffer *out, struct rdv_slice in);               
 /* 16 bytes as 26 characters of lower-case base32 (RFC 4648 alphabet, no padding), NUL-terminated. */
 void rdv_base32_128(const uint8_t in[16], char out[27]);
 enum redrive_status rdv_base32_128_decode(struct rdv_slice in, uint8_t out[16]) RDV_MUST_CHECK;
-/* Edit distance (Levenshtein), capped at 64-byte words; for "did you mean". */
+/* Edit distance, capped at 64-byte words; two neighbours that changed places count once. For "did you mean". */
 unsigned rdv_edit_distance(const char *a, const char *b);
 /* The entry of words[0..count) nearest to `word`, or NULL when none is within a third of its length. */
 const char *rdv_nearest(const char *word, const char *const words[], size_t count);

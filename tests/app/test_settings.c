@@ -34,7 +34,15 @@ static void mistakes_are_told_with_their_position(void **state)
 		{"limits: { body: 0 }\n", 1, 17, "out of range"},
 		{"limits: [1]\n", 1, 9, "must be a mapping"},
 		{"limits: { body: 1MiB, body: 2MiB }\n", 1, 23, "stands twice"},
-		{"listen: nowhere\n", 0, 0, "is not ADDR:PORT"},
+		{"listen: nowhere\n", 1, 9, "is not ADDR:PORT"},
+		{"limits: {}\nlisten: 0.0.0.0:1\n", 2, 9, "make tokens"},
+		{"limits: {}\nlisten: 0.0.0.0:1\n", 2, 9, "give security.tls a certificate"},
+		{"security: { tokens_file: nowhere.yaml }\n", 1, 26, "cannot be read; 'redrive token add"},
+		{"security: { tls: { cert_file: nowhere.pem } }\n", 1, 18, "needs both"},
+		{"security: { tls: { cert_file: nowhere.pem, key_file: no.pem } }\n", 1, 31, "cannot be read"},
+		{"security: { tls: { cert_file: nowhere.pem, key_file: no.pem } }\n", 1, 54, "cannot be read"},
+		{"routes:\n- name: a\n  source: { tpoic: t }\n  handler: { lease: {} }\n", 3, 13,
+		 "did you mean 'topic'"},
 		{"a: [\n", 2, 1, "not YAML"},
 		{"x: &a 1\ny: *a\n", 2, 4, "aliases"},
 		{"listen: ${REDRIVE_TEST_UNSET}\n", 1, 9, "is not set"},
@@ -115,6 +123,64 @@ static void all_mistakes_are_told_at_once(void **state)
 	assert_int_equal(f.errors, 4);
 	rdv_findings_done(&f);
 	rdv_settings_done(&s);
+}
+
+/* What was refused where it stands is not said to be missing, too. */
+static void a_mistake_is_told_once(void **state)
+{
+	static const char *const texts[] = {
+		"routes:\n- name: A B\n  source: { topic: t }\n  handler: { lease: {} }\n",
+		"routes:\n- name: [a]\n  source: { topic: t }\n  handler: { lease: {} }\n",
+		"routes:\n- name: a\n  source: { topic: 'x y' }\n  handler: { lease: {} }\n",
+		"routes:\n- name: a\n  source: t\n  handler: { lease: {} }\n",
+		"routes:\n- name: a\n  source: { topic: t }\n  handler: lease\n",
+		"routes:\n- name: a\n  source: { topic: t }\n  handler: { leese: {} }\n",
+		"routes:\n- name: a\n  source: { topic: t }\n  handler: { http: { url: [] } }\n",
+		"routes:\n- name: a\n  source: { topic: t }\n  handler: { exec: { command: [] } }\n",
+		"defaults: { source: { topic: 'x y' } }\nroutes:\n- name: a\n  handler: { lease: {} }\n",
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		struct rdv_settings s;
+		struct rdv_findings f;
+		assert_int_equal(load(&s, &f, texts[i]), REDRIVE_REFUSED);
+		if (f.count != 1)
+			fail_msg("%s: %zu findings, the last: %s", texts[i], f.count, f.items[f.count - 1].text);
+		rdv_findings_done(&f);
+		rdv_settings_done(&s);
+	}
+}
+
+static void a_program_that_cannot_run_is_warned_of(void **state)
+{
+	static const struct {
+		const char *program, *says; /* NULL: no warning */
+	} rows[] = {
+		{"/nowhere/at/all", "does not exist"},
+		{"./nowhere", "does not exist"},
+		{"/dev/null", "is not executable"},
+		{"/tmp", "is not executable"},
+		{"rdv-no-such-program", "PATH"},
+		{"/bin/sh", NULL},
+		{"sh", NULL},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct rdv_settings s;
+		struct rdv_findings f;
+		char text[256];
+		snprintf(text, sizeof text,
+			 "routes:\n- name: a\n  source: { topic: t }\n  handler: { exec: { command: [%s] } }\n",
+			 rows[i].program);
+		assert_int_equal(load(&s, &f, text), REDRIVE_OK);
+		assert_int_equal(f.count, rows[i].says != NULL);
+		if (rows[i].says) {
+			assert_true(f.items[0].warning && strstr(f.items[0].text, rows[i].says));
+			assert_int_equal(f.items[0].mark.line, 4);
+		}
+		rdv_findings_done(&f);
+		rdv_settings_done(&s);
+	}
 }
 
 static void a_public_address_needs_tokens_and_tls(void **state)
@@ -281,6 +347,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mistakes_are_told_with_their_position),
 		cmocka_unit_test(all_mistakes_are_told_at_once),
+		cmocka_unit_test(a_mistake_is_told_once),
+		cmocka_unit_test(a_program_that_cannot_run_is_warned_of),
 		cmocka_unit_test(a_public_address_needs_tokens_and_tls),
 		cmocka_unit_test(defaults_are_those_of_the_reference),
 		cmocka_unit_test(a_route_overrides_its_preset_and_the_defaults),

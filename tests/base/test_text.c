@@ -226,7 +226,9 @@ static void edit_distance_of_known_pairs(void **state)
 		    {"saturday", "sunday", 3},
 		    {"abc", "abc", 0},
 		    {"attempts", "atempts", 1},
-		    {"ab", "ba", 2},
+		    {"ab", "ba", 1},
+		    {"tpoic", "topic", 1},
+		    {"abcd", "badc", 2},
 		    {"backoff", "x", 7}};
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -253,7 +255,9 @@ static void nearest_word_is_found_within_a_third(void **state)
 	const size_t count = sizeof words / sizeof words[0];
 
 	assert_string_equal(rdv_nearest("attemps", words, count), "attempts");
-	assert_null(rdv_nearest("atempst", words, count)); /* three edits of seven letters */
+	assert_string_equal(rdv_nearest("atempst", words, count), "attempts"); /* one left out, two changed places */
+	assert_string_equal(rdv_nearest("cpa", words, count), "cap");
+	assert_null(rdv_nearest("atmpst", words, count)); /* three edits of six letters */
 	assert_string_equal(rdv_nearest("bakoff", words, count), "backoff");
 	assert_string_equal(rdv_nearest("maxage", words, count), "max_age");
 	assert_string_equal(rdv_nearest("caps", words, count), "cap");

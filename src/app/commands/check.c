@@ -5,26 +5,13 @@
 #include "../settings.h"
 #include "commands.h"
 
-/* Prints findings as FILE:LINE:COLUMN: text. */
-static void tell(const char *file, const struct rdv_findings *f)
-{
-	for (size_t i = 0; i < f->count; i++) {
-		const struct rdv_finding *item = &f->items[i];
-		if (item->mark.line)
-			fprintf(stderr, "%s:%u:%u: %s%s\n", file, item->mark.line, item->mark.column,
-				item->warning ? "warning: " : "", item->text);
-		else
-			fprintf(stderr, "%s: %s%s\n", file, item->warning ? "warning: " : "", item->text);
-	}
-}
-
 static int load(const char *file, struct rdv_settings *s)
 {
 	struct rdv_findings findings = {0};
 	enum redrive_status status = rdv_settings_init(s);
 	if (status == REDRIVE_OK)
 		status = rdv_settings_load(s, file, NULL, &findings);
-	tell(file, &findings);
+	rdv_command_findings(file, &findings);
 	rdv_findings_done(&findings);
 	return rdv_status_info(status)->exit;
 }

@@ -58,17 +58,6 @@ static int64_t watchdog_ms(void)
 	return (int64_t)(us / 2000);
 }
 
-static void tell_findings(const char *file, const struct rdv_findings *f)
-{
-	for (size_t i = 0; i < f->count; i++) {
-		const struct rdv_finding *item = &f->items[i];
-		char at[64] = "";
-		if (item->mark.line)
-			snprintf(at, sizeof at, ":%u:%u", item->mark.line, item->mark.column);
-		fprintf(stderr, "%s%s: %s%s\n", file, at, item->warning ? "warning: " : "", item->text);
-	}
-}
-
 /* The settings of file and options. Exit code 0, or told and returned. */
 static int load(const struct rdv_invocation *in, struct rdv_settings *s)
 {
@@ -79,7 +68,7 @@ static int load(const struct rdv_invocation *in, struct rdv_settings *s)
 		file = "redrive.yaml";
 	if (status == REDRIVE_OK && file)
 		status = rdv_settings_load(s, file, NULL, &findings);
-	tell_findings(file ? file : "", &findings);
+	rdv_command_findings(file ? file : "", &findings);
 	rdv_findings_done(&findings);
 	if (status != REDRIVE_OK)
 		return rdv_status_info(status)->exit;
@@ -90,10 +79,9 @@ static int load(const struct rdv_invocation *in, struct rdv_settings *s)
 		return rdv_command_fail(2, "--drain %s: give a duration like 30s", value);
 	if (!(value = rdv_option(in, RDV_OPT_LISTEN)))
 		return 0;
-	s->listen = rdv_settings_text(s, rdv_slice_text(value));
 	struct rdv_findings again = {0};
-	rdv_settings_check_listen(s, &again);
-	tell_findings("--listen", &again);
+	rdv_settings_set_listen(s, value, &again);
+	rdv_command_findings("--listen", &again);
 	int code = again.errors ? 6 : 0;
 	rdv_findings_done(&again);
 	return code;
