@@ -75,6 +75,15 @@ bool rdv_lane_dispatch(struct rdv_lane *l, struct rdv_now now, const struct rdv_
 enum redrive_status rdv_lane_verdict(struct rdv_lane *l, struct rdv_now now, uint32_t entry, uint64_t call,
 				     const struct rdv_verdict *verdict, struct rdv_slice history,
 				     struct rdv_effects *out) RDV_MUST_CHECK;
+/* A call that nobody was called with (a lease that nobody took, a body that cannot be read now) never was: the message
+ * is ready again, or waits `delay`; one that was revoked meanwhile dies. Ignored when that call is not open. */
+void rdv_lane_take_back(struct rdv_lane *l, struct rdv_now now, uint32_t entry, uint64_t call, int64_t delay,
+			struct rdv_effects *out);
+/* A verdict on a lease that has expired, while nobody has the message. Its attempt stays counted as it is. `history` as
+ * for a verdict; not needed for ack and drop. CONFLICT: it is not waiting, ready or held (any more). */
+enum redrive_status rdv_lane_late(struct rdv_lane *l, struct rdv_now now, uint64_t seq,
+				  const struct rdv_verdict *verdict, struct rdv_slice history,
+				  struct rdv_effects *out) RDV_MUST_CHECK;
 /* The body could not be read (checksum): dies as damaged. */
 void rdv_lane_damaged(struct rdv_lane *l, struct rdv_now now, uint32_t entry, uint64_t call, struct rdv_effects *out);
 /* Dedupe, when the policy has it: asked by the runtime after it has the body and before the call.

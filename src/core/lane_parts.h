@@ -6,6 +6,7 @@
  *   lane_keys.c      order by key: join, promote, gates
  *   lane_dispatch.c  from a grant to a DISPATCH
  *   lane_verdict.c   from a verdict to what follows
+ *   lane_late.c      calls taken back, verdicts that come late
  *   lane_state.c     STATE records: history, dying, restating
  *   lane_dedupe.c    the idempotency window
  *   lane_requests.c  the inbox, as kept and as recorded

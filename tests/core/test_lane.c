@@ -1,5 +1,6 @@
 /* test_lane.c - a message's way through the lane: states, attempts, limits, deaths, time. */
 #include "core/lane_world.h"
+#include "core/target_state.h"
 
 static struct world w;
 
@@ -627,6 +628,131 @@ static void a_revoke_in_flight_loses_against_an_ack_and_wins_against_the_rest(vo
 	assert_int_equal(account()->dead, 0);
 }
 
+/* ---- leases: nobody took it, or the answer came late ---- */
+
+static void a_call_that_is_taken_back_never_was(void **state)
+{
+	struct world_call *c;
+	uint32_t attempt;
+
+	(void)state;
+	w.options.policy.retry.base_ms = 1000;
+	world_start(&w);
+	uint64_t m = world_publish(&w, 0);
+	for (int round = 0; round < 2; round++) {
+		attempt = attempt_of(m);
+		c = world_call_of(&w, m);
+		c->open = false;
+		rdv_lane_take_back(w.lane, w.now, c->effect.entry, c->effect.dispatch.call, 0, &w.out);
+		world_end_turn(&w);
+		assert_int_equal(world_state(&w, m), RDV_STATE_READY);
+		assert_int_equal(account()->first, round);
+		assert_int_equal(account()->retries, 0);
+		assert_int_equal(account()->shutdowns, 0);
+		assert_int_equal(attempt_of(m), attempt);
+		world_answer(&w, m, &world_fail);
+	}
+	world_until_called(&w, m);
+	c = world_call_of(&w, m);
+	c->open = false;
+	rdv_lane_take_back(w.lane, w.now, c->effect.entry, c->effect.dispatch.call, 700, &w.out);
+	world_end_turn(&w);
+	assert_int_equal(due_in(m), 700);
+	assert_int_equal(attempt_of(m), 3);
+}
+
+static void a_revoked_call_that_is_taken_back_dies_at_once(void **state)
+{
+	struct world_call *c;
+	bool pending;
+
+	(void)state;
+	world_start(&w);
+	uint64_t m = world_publish(&w, 0);
+	world_until_called(&w, m);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_CONFLICT);
+	assert_true(pending);
+	c = world_call_of(&w, m);
+	c->open = false;
+	rdv_lane_take_back(w.lane, w.now, c->effect.entry, c->effect.dispatch.call, 0, &w.out);
+	world_end_turn(&w);
+	assert_int_equal(letter_reason(m), RDV_REASON_REVOKED);
+	assert_int_equal(account()->revoked, 1);
+}
+
+static enum redrive_status late(uint64_t seq, const struct rdv_verdict *v)
+{
+	uint32_t ref = rdv_lane_find(w.lane, seq);
+	struct rdv_slice history = ref ? world_read(&w, rdv_lane_state_place(w.lane, ref)) : rdv_slice(NULL, 0);
+	enum redrive_status status = rdv_lane_late(w.lane, w.now, seq, v, history, &w.out);
+
+	world_end_turn(&w);
+	return status;
+}
+
+static void a_late_verdict_decides_while_the_message_waits(void **state)
+{
+	static const struct rdv_verdict fast = {.kind = RDV_RETRY,
+						.cause = RDV_CAUSE_FAILURE,
+						.has_delay = true,
+						.delay_ms = 250,
+						.failure = {.text = {(const uint8_t *)"busy", 4}}};
+	struct rdv_message_state *s = calloc(1, sizeof *s);
+
+	(void)state;
+	w.options.policy.retry.base_ms = 10000;
+	world_start(&w);
+	uint64_t acked = world_publish(&w, 0), dropped = world_publish(&w, 0), rejected = world_publish(&w, 0),
+		 again = world_publish(&w, 0), deferred = world_publish(&w, 0);
+	for (uint64_t m = acked; m <= deferred; m++)
+		deliver(m, &world_timeout);
+	assert_int_equal(account()->timeouts, 5);
+	assert_int_equal(late(acked, &world_ack), REDRIVE_OK);
+	assert_int_equal(late(dropped, &world_drop), REDRIVE_OK);
+	assert_int_equal(late(rejected, &world_reject), REDRIVE_OK);
+	assert_int_equal(late(again, &fast), REDRIVE_OK);
+	assert_int_equal(due_in(again), 250);
+	assert_int_equal(last_state(again, s)->failure.text.size, 4);
+	assert_int_equal(s->causes.failures, 1);
+	assert_int_equal(late(again, &world_fail), REDRIVE_OK); /* without a delay its time stays */
+	assert_int_equal(due_in(again), 250);
+	assert_int_equal(late(deferred, &world_defer), REDRIVE_OK);
+	assert_int_equal(due_in(deferred), 10000);
+	assert_int_equal(letter_reason(rejected), RDV_REASON_REJECTED);
+	assert_int_equal(account()->acked, 1);
+	assert_int_equal(account()->dropped, 1);
+	assert_int_equal(account()->dead, 1);
+	assert_int_equal(account()->failed, 5); /* their time was over: that stays so */
+	assert_int_equal(account()->succeeded + account()->rejected + account()->deferrals, 0);
+	assert_int_equal(late(acked, &world_ack), REDRIVE_CONFLICT);
+	assert_int_equal(late(rejected, &world_ack), REDRIVE_CONFLICT);
+	assert_int_equal(attempt_of(again), 2);
+	assert_int_equal(late(again, &world_ack), REDRIVE_CONFLICT); /* somebody has it */
+	free(s);
+}
+
+static void a_late_ack_frees_the_key_and_a_late_reject_in_a_storm_waits(void **state)
+{
+	(void)state;
+	w.options.policy.order = RDV_ORDER_KEY;
+	w.options.policy.retry.base_ms = 100000;
+	world_start(&w);
+	uint64_t head = world_publish(&w, 9), next = world_publish(&w, 9);
+	deliver(head, &world_timeout);
+	world_settle(&w);
+	assert_null(world_call_of(&w, next));
+	assert_int_equal(late(head, &world_ack), REDRIVE_OK);
+	world_settle(&w);
+	assert_non_null(world_call_of(&w, next));
+	world_answer(&w, next, &world_timeout);
+	rdv_target_route_at(w.target, 0)->storm.held = true;
+	assert_int_equal(late(next, &world_reject), REDRIVE_OK);
+	assert_int_equal(world_state(&w, next), RDV_STATE_WAITING);
+	rdv_target_route_at(w.target, 0)->storm.held = false;
+	assert_int_equal(late(next, &world_reject), REDRIVE_OK);
+	assert_int_equal(letter_reason(next), RDV_REASON_REJECTED);
+}
+
 static void a_letter_is_asked_for_only_when_dying_is_durable_and_done_after_it_is_stored(void **state)
 {
 	(void)state;
@@ -747,6 +873,10 @@ int main(void)
 		T(a_paused_lane_stays_paused_over_a_restart),
 		T(a_waiting_message_can_be_revoked),
 		T(a_revoke_in_flight_loses_against_an_ack_and_wins_against_the_rest),
+		T(a_call_that_is_taken_back_never_was),
+		T(a_revoked_call_that_is_taken_back_dies_at_once),
+		T(a_late_verdict_decides_while_the_message_waits),
+		T(a_late_ack_frees_the_key_and_a_late_reject_in_a_storm_waits),
 		T(a_letter_is_asked_for_only_when_dying_is_durable_and_done_after_it_is_stored),
 		T(each_letter_waits_for_its_own_record),
 		T(the_oldest_unfinished_is_as_old_as_its_publishing),

@@ -243,6 +243,41 @@ static void damage(void)
 		}
 }
 
+static void take_back(void)
+{
+	for (size_t i = 0; i < h.w.call_count; i++)
+		if (h.w.calls[i].open && !below(4)) {
+			h.w.calls[i].open = false;
+			rdv_lane_take_back(h.w.lane, h.w.now, h.w.calls[i].effect.entry,
+					   h.w.calls[i].effect.dispatch.call, below(2) ? 0 : (int64_t)below(5000),
+					   &h.w.out);
+			world_end_turn(&h.w);
+			return;
+		}
+}
+
+/* A verdict on a lease that is over: on any message that was delivered, whatever it is doing now. */
+static void late(void)
+{
+	static const struct rdv_verdict *const verdicts[] = {&world_ack, &world_drop, &world_fail, &world_reject,
+							     &world_defer};
+	uint64_t seq = h.w.next_seq ? below(h.w.next_seq) : 0;
+	uint32_t ref = rdv_lane_find(h.w.lane, seq);
+	struct rdv_entry *e = ref ? rdv_lane_entry(h.w.lane, ref) : NULL;
+	enum rdv_state state = e ? (enum rdv_state)e->state : RDV_STATE_DONE;
+	bool waits = state == RDV_STATE_WAITING || state == RDV_STATE_READY || state == RDV_STATE_HELD;
+	enum redrive_status status;
+
+	if (e && !e->delivered)
+		return;
+	status = rdv_lane_late(h.w.lane, h.w.now, seq, verdicts[below(5)],
+			       ref ? world_read(&h.w, rdv_lane_state_place(h.w.lane, ref)) : rdv_slice(NULL, 0),
+			       &h.w.out);
+	if (!waits)
+		assert_int_equal(status, REDRIVE_CONFLICT);
+	world_end_turn(&h.w);
+}
+
 static void dedupe(void)
 {
 	for (size_t i = 0; i < h.w.call_count; i++) {
@@ -264,10 +299,10 @@ static void dedupe(void)
 static const struct {
 	const char *name;
 	void (*happen)(void);
-} happenings[] = {DO(publish), DO(publish), DO(publish), DO(answer), DO(answer), DO(answer),  DO(answer),
-		  DO(answer),  DO(answer),  DO(pass),    DO(pass),   DO(revoke), DO(release), DO(replay),
-		  DO(plans),   DO(refund),  DO(stall),   DO(stall),  DO(trim),   DO(reopen),  DO(pause_route),
-		  DO(reload),  DO(damage),  DO(dedupe),  DO(dedupe)};
+} happenings[] = {DO(publish), DO(publish), DO(publish), DO(answer), DO(answer),    DO(answer),  DO(answer),
+		  DO(answer),  DO(answer),  DO(pass),    DO(pass),   DO(revoke),    DO(release), DO(replay),
+		  DO(plans),   DO(refund),  DO(stall),   DO(stall),  DO(trim),      DO(reopen),  DO(pause_route),
+		  DO(reload),  DO(damage),  DO(dedupe),  DO(dedupe), DO(take_back), DO(late),    DO(late)};
 
 /* Everything is let go: all must end. */
 static void let_all_end(uint64_t seed)
