@@ -6,6 +6,8 @@
 #include "dedupe.h"
 #include <assert.h>
 
+#define EVICT_AT_ONCE 64 /* when a reload has lowered the limit by millions */
+
 static uint64_t item_hash(void *owner, uint32_t ref)
 {
 	return rdv_dedupe_at(owner, ref)->key.lo;
@@ -138,15 +140,15 @@ void rdv_dedupe_finish(struct rdv_dedupe *d, uint32_t ref, struct rdv_wall until
 		d->oldest = ref;
 	d->newest = ref;
 	d->done++;
-	while (d->done > (limit ? limit : 1)) {
+	for (unsigned n = 0; n < EVICT_AT_ONCE && d->done > (limit ? limit : 1); n++) {
 		d->evicted++;
 		rdv_dedupe_free(d, d->oldest);
 	}
 }
 
-void rdv_dedupe_expire(struct rdv_dedupe *d, struct rdv_wall now)
+void rdv_dedupe_expire(struct rdv_dedupe *d, struct rdv_wall now, uint32_t most)
 {
-	while (d->oldest && rdv_dedupe_at(d, d->oldest)->until.ms <= now.ms)
+	while (most-- && d->oldest && rdv_dedupe_at(d, d->oldest)->until.ms <= now.ms)
 		rdv_dedupe_free(d, d->oldest);
 }
 

@@ -48,11 +48,12 @@ uint32_t rdv_dedupe_find(const struct rdv_dedupe *d, struct rdv_hash128 key); /*
 uint32_t rdv_dedupe_owned(const struct rdv_dedupe *d, uint64_t owner_seq);
 /* A new item that `owner_seq` is processing; 0 without memory. The key must not be there. */
 uint32_t rdv_dedupe_claim(struct rdv_dedupe *d, struct rdv_hash128 key, uint64_t owner_seq);
-/* PROCESSING → DONE until `until`; then at most `limit` DONE keys remain. */
+/* PROCESSING → DONE until `until`; then at most `limit` DONE keys remain; if it was lowered by many, that takes
+ * several calls. */
 void rdv_dedupe_finish(struct rdv_dedupe *d, uint32_t ref, struct rdv_wall until, uint64_t limit);
 /* Forgets a key; its waiters must be gone. */
 void rdv_dedupe_free(struct rdv_dedupe *d, uint32_t ref);
-/* Forgets what is past its time. */
-void rdv_dedupe_expire(struct rdv_dedupe *d, struct rdv_wall now);
+/* Forgets what is past its time, the oldest first, at most so many. */
+void rdv_dedupe_expire(struct rdv_dedupe *d, struct rdv_wall now, uint32_t most);
 bool rdv_dedupe_check(const struct rdv_dedupe *d);
 #endif

@@ -7,7 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define TICK_ENTRIES 65536 /* due messages per tick: a million due at once do not stop the world */
+#define TICK_ENTRIES 65536  /* due messages per tick: a million due at once do not stop the world */
+#define EXPIRE_ENTRIES 8192 /* dedupe keys per tick, likewise */
 #define RUNS_PER_RECORD 8192
 
 static char *copy_text(const char *text)
@@ -158,7 +159,7 @@ struct rdv_mono rdv_lane_tick(struct rdv_lane *l, struct rdv_now now, struct rdv
 	while ((ref = rdv_lane_pop_due(l, now, out)) != 0)
 		rdv_lane_arrive(l, ref, now, out);
 	if (l->dedupe->oldest)
-		rdv_dedupe_expire(l->dedupe, now.wall);
+		rdv_dedupe_expire(l->dedupe, now.wall, EXPIRE_ENTRIES);
 	return (struct rdv_mono){rdv_schedule_next(&l->wheel)};
 }
 

@@ -138,11 +138,12 @@ void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 /* ---- liveness and trimming. Counted as live (rdv_log_live): every BODY once per lane of its partition, when it is
  * published (or folded and still owned after recovery: ask rdv_lane_each_live), and every RECORD with owns_state, when
  * it is appended. The lane emits RELEASED exactly once for each of them. All other records are not counted: before any
- * tail segment goes, with or without live records, rdv_lane_rewrite must be called for every lane; it emits what may
- * lie there (LANE, PAUSE, COUNTERS, gates, requests, dedupe), and the segment goes when that is durable. rdv_lane_owns:
- * is the record at `place` live (BODY, STATE; others: false)? A re-appended one is reported by rdv_lane_moved. A BODY
- * that is re-appended because another lane owns it would come back to life in the lanes that finished it: for each of
- * those, rdv_lane_done_again must be called in the same turn; its DONE then lies behind the BODY. ---- */
+ * tail segment goes, with or without live records, rdv_lane_rewrite must be called for every lane until it has done
+ * all; it emits what may lie there (LANE, PAUSE, COUNTERS, gates, requests, dedupe), and the segment goes when that is
+ * durable. rdv_lane_owns: is the record at `place` live (BODY, STATE; others: false)? A re-appended one is reported by
+ * rdv_lane_moved. A BODY that is re-appended because another lane owns it would come back to life in the lanes that
+ * finished it: for each of those, rdv_lane_done_again must be called in the same turn; its DONE then lies behind the
+ * BODY. ---- */
 bool rdv_lane_owns(const struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place,
 		   uint32_t *entry);
 /* Places in effects grow old: trimming moves records. Whoever reads a STATE asks here first, and again when the read
@@ -150,11 +151,18 @@ bool rdv_lane_owns(const struct rdv_lane *l, enum rdv_record type, uint64_t seq,
 struct rdv_place rdv_lane_state_place(const struct rdv_lane *l, uint32_t entry);
 struct rdv_place rdv_lane_body_place(const struct rdv_lane *l, uint32_t entry); /* segment 0: a replay's, or gone */
 void rdv_lane_moved(struct rdv_lane *l, enum rdv_record type, uint64_t seq, struct rdv_place place);
-void rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
+struct rdv_rewrite { /* how far it came; zeroed to begin with a lane */
+	uint32_t stage, at;
+};
+/* Looks at *budget keys, requests and dedupe keys at most, and takes off what it used. true: all is done. */
+bool rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_rewrite *done, uint32_t *budget,
+		      struct rdv_effects *out) RDV_MUST_CHECK;
 void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out);
 /* After recovery: every live record that counts, BODY and STATE. */
-void rdv_lane_each_live(const struct rdv_lane *l,
-			void (*each)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place), void *ctx);
+typedef void (*rdv_lane_live)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place);
+void rdv_lane_each_live(const struct rdv_lane *l, rdv_lane_live each, void *ctx);
+/* The same in slices of `budget` entries, of a lane that does not change meanwhile. *at: 0 to begin, 0 at the end. */
+void rdv_lane_each_live_slice(const struct rdv_lane *l, uint32_t *at, uint32_t budget, rdv_lane_live each, void *ctx);
 
 /* ---- questions ---- */
 struct rdv_where {
@@ -168,10 +176,10 @@ struct rdv_where {
  */
 enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now, uint64_t seq,
 				   struct rdv_where *out) RDV_MUST_CHECK;
-/* Live messages of a key, by position, from `from` on, at most max; scans at most `budget` entries when order is none;
- * returns how many, *next = where to go on (UINT64_MAX: complete). */
-size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint64_t from, uint64_t seqs[], size_t max,
-			 uint64_t *next);
+/* Live messages of a key, in no order; a search of a large lane takes several calls. Each looks at the next `budget`
+ * entries and returns how many it put into `seqs`, at most as many. *at: 0 to begin, where to go on, 0 when all were
+ * seen. What is live from the first call to the last is found once. */
+size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint32_t *at, uint64_t seqs[], uint32_t budget);
 /* Live messages of a key that wait for their turn; the publisher's side refuses more than 100,000. 0 with order: none.
  */
 uint32_t rdv_lane_held_of_key(const struct rdv_lane *l, uint64_t key_hash);

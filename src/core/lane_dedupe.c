@@ -233,11 +233,10 @@ void rdv_lane_open_dedupe(struct rdv_lane *l)
 	}
 }
 
-void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out)
+void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t ref, uint32_t segment, struct rdv_effects *out)
 {
-	for (uint32_t i = 1; i <= l->dedupe->items.used; i++) {
-		const struct rdv_dedupe_item *item = rdv_dedupe_at(l->dedupe, i);
-		if (item->state && is_mine(l, item) && item->segment && item->segment <= segment)
-			write_item(l, i, (enum rdv_dedupe_state)item->state, rdv_slice(NULL, 0), out);
-	}
+	const struct rdv_dedupe_item *item = rdv_dedupe_at(l->dedupe, ref);
+
+	if (item->state && is_mine(l, item) && item->segment && item->segment <= segment)
+		write_item(l, ref, (enum rdv_dedupe_state)item->state, rdv_slice(NULL, 0), out);
 }

@@ -270,7 +270,7 @@ void rdv_lane_dedupe_leave(struct rdv_lane *l, uint32_t ref);
 enum redrive_status rdv_lane_fold_dedupe(struct rdv_lane *l, struct rdv_slice payload,
 					 struct rdv_place place) RDV_MUST_CHECK;
 void rdv_lane_open_dedupe(struct rdv_lane *l);
-void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
+void rdv_lane_rewrite_dedupe(struct rdv_lane *l, uint32_t ref, uint32_t segment, struct rdv_effects *out);
 
 /* ---- lane_replay.c ---- */
 void rdv_lane_init_requests(struct rdv_lane *l);
@@ -286,7 +286,7 @@ void rdv_lane_say_outcome(struct rdv_lane *l, uint64_t number, struct rdv_effect
 enum redrive_status rdv_lane_fold_request(struct rdv_lane *l, uint64_t number, struct rdv_slice payload,
 					  struct rdv_place place) RDV_MUST_CHECK;
 void rdv_lane_open_requests(struct rdv_lane *l, struct rdv_effects *out);
-void rdv_lane_rewrite_requests(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out);
+void rdv_lane_rewrite_request(struct rdv_lane *l, uint32_t item, uint32_t segment, struct rdv_effects *out);
 
 uint32_t rdv_lane_find_plan(const struct rdv_lane *l, uint64_t id); /* index; UINT32_MAX = none */
 void rdv_lane_write_request(struct rdv_lane *l, uint64_t number, struct rdv_effects *out);

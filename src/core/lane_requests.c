@@ -273,9 +273,8 @@ void rdv_lane_open_requests(struct rdv_lane *l, struct rdv_effects *out)
 			rdv_lane_say_outcome(l, rdv_lane_item(l, i)->number, out);
 }
 
-void rdv_lane_rewrite_requests(struct rdv_lane *l, uint32_t segment, struct rdv_effects *out)
+void rdv_lane_rewrite_request(struct rdv_lane *l, uint32_t item, uint32_t segment, struct rdv_effects *out)
 {
-	for (uint32_t i = 1; i <= l->requests.used; i++)
-		if (rdv_lane_item(l, i)->number && rdv_lane_item(l, i)->segment <= segment)
-			rdv_lane_write_request(l, rdv_lane_item(l, i)->number, out);
+	if (rdv_lane_item(l, item)->number && rdv_lane_item(l, item)->segment <= segment)
+		rdv_lane_write_request(l, rdv_lane_item(l, item)->number, out);
 }

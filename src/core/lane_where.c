@@ -73,38 +73,26 @@ struct rdv_place rdv_lane_body_place(const struct rdv_lane *l, uint32_t ref)
 	return e->replay ? (struct rdv_place){0} : (struct rdv_place){e->body_segment, e->body_offset, e->body_length};
 }
 
-/* Puts a position into a sorted list of at most max. */
-static size_t keep_smallest(uint64_t seqs[], size_t count, size_t max, uint64_t seq)
-{
-	size_t i = count < max ? count : max - 1;
-
-	if (count == max && seqs[max - 1] < seq)
-		return count;
-	for (; i > 0 && seqs[i - 1] > seq; i--)
-		seqs[i] = seqs[i - 1];
-	seqs[i] = seq;
-	return count < max ? count + 1 : count;
-}
-
-size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint64_t from, uint64_t seqs[], size_t max,
-			 uint64_t *next)
+size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint32_t *at, uint64_t seqs[], uint32_t budget)
 {
 	bool ordered = l->policy.order == RDV_ORDER_KEY;
 	uint32_t wanted = ordered ? rdv_order_find(&l->order, key_hash) : rdv_lane_fold_key(key_hash);
-	size_t count = 0, matches = 0;
+	uint32_t end = l->entries.used;
+	size_t count = 0;
 
-	*next = UINT64_MAX;
-	if (!wanted || !max)
+	if (!wanted || (ordered && !rdv_order_key(&l->order, wanted)->refs)) {
+		*at = 0;
 		return 0;
-	for (uint32_t ref = 1; ref <= l->entries.used; ref++) {
-		const struct rdv_entry *e = rdv_lane_entry(l, ref);
-		if (e->ghost || e->key != wanted || e->seq < from)
-			continue;
-		matches++;
-		count = keep_smallest(seqs, count, max, e->seq);
 	}
-	if (matches > count)
-		*next = seqs[count - 1] + 1;
+	if (end - *at > budget)
+		end = *at + budget;
+	for (uint32_t ref = *at + 1; ref <= end; ref++) {
+		const struct rdv_entry *e = rdv_lane_entry(l, ref);
+
+		if (!e->ghost && e->key == wanted)
+			seqs[count++] = e->seq;
+	}
+	*at = end < l->entries.used ? end : 0;
 	return count;
 }
 

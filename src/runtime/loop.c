@@ -348,7 +348,7 @@ static bool turn(struct rdv_engine *e)
 	more = take_buffer(e) || more;
 	rdv_effects_run(e);
 	rdv_letter_retry_due(e);
-	rdv_trim_step(e);
+	more = rdv_trim_step(e) || more;
 	rdv_flight_submit(e);
 	expire_leases(e);
 	rdv_admit_review(e);

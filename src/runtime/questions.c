@@ -1,17 +1,26 @@
 /* questions.c - what people and programs ask about routes and messages, and what they tell a route to do.
  *
- * Each is one command on the core thread and does bounded work there; files are read by the asker's own thread
- * afterwards. What changes something returns when it is durable. */
+ * Each is one command on the core thread, or several, and each of them does bounded work there; files are read by the
+ * asker's own thread afterwards. What changes something returns when it is durable. */
 #include "room.h"
 #include <stdio.h>
 #include <stdlib.h>
 
+#define ENTRIES_AT_ONCE 16384u /* looked at in one command */
+
 /* ---- routes ---- */
+
+#define LANES_AT_ONCE 256u /* described in one command */
 
 struct route_question {
 	const char *name;
 	struct rdv_route_status *items;
 	size_t count, capacity;
+	/* Between commands: lanes are never freed, and routes keep their number; items of routes by that, + 1. */
+	bool started;
+	const struct rdv_strand *next;
+	uint32_t *by_number, numbers;
+	size_t orphans; /* items from here on are lanes without a route */
 	enum redrive_status status;
 };
 
@@ -51,22 +60,20 @@ static void add_strand(struct rdv_engine *e, struct rdv_route_status *s, const s
 		s->overdue_ms = overdue;
 }
 
-static const char *state_of(struct rdv_engine *e, bool paused)
+static const char *state_of(struct rdv_engine *e)
 {
 	if (e->failed)
 		return "failed";
-	if (e->stopping)
-		return "stopped";
-	return paused ? "paused" : "running";
+	return e->stopping ? "stopped" : "running";
 }
 
 static void describe_route(struct rdv_engine *e, struct route_question *q, const struct rdv_route *r)
 {
 	struct rdv_route_status *s = add_status(q, r->info->name, r->info->topic);
-	bool paused = false;
 
 	if (!s)
 		return;
+	q->by_number[r->number] = (uint32_t)q->count;
 	snprintf(s->target, sizeof s->target, "%s", r->unit->name);
 	s->partitions = r->options.partitions;
 	s->handler = r->options.handler;
@@ -76,61 +83,87 @@ static void describe_route(struct rdv_engine *e, struct route_question *q, const
 	s->sla_ms = r->options.sla_ms;
 	s->importance_high = r->options.importance_high;
 	rdv_target_status(r->unit->target, e->now, &s->target_status);
-	for (const struct rdv_strand *strand = e->strands; strand; strand = strand->next) {
-		if (strand->route != r || !strand->lane)
-			continue;
-		add_strand(e, s, strand);
-		paused = paused || rdv_lane_paused(strand->lane);
-	}
-	s->state = state_of(e, paused);
+	s->state = state_of(e);
 	if (e->failed)
 		snprintf(s->detail, sizeof s->detail, "nothing can be recorded: the journal has failed");
 }
 
-/* Lanes without a route, together by the name they had. */
-static void describe_orphans(struct rdv_engine *e, struct route_question *q)
+static void begin_routes(struct rdv_engine *e, struct route_question *q)
 {
-	size_t first = q->count;
-
-	for (const struct rdv_strand *strand = e->strands; strand; strand = strand->next) {
-		const char *topic = rdv_topic_name(strand->feed->topic);
-		struct rdv_route_status *s = NULL;
-
-		if ((strand->route && !strand->route->gone) || !strand->lane ||
-		    (q->name && strcmp(strand->name, q->name) != 0))
-			continue;
-		for (size_t i = first; i < q->count && !s; i++)
-			if (strcmp(q->items[i].name, strand->name) == 0 && strcmp(q->items[i].topic, topic) == 0)
-				s = &q->items[i];
-		s = s ? s : add_status(q, strand->name, topic);
-		if (!s)
-			return;
-		s->state = "orphan";
-		s->partitions = rdv_topic_partitions(strand->feed->topic);
-		add_strand(e, s, strand);
+	rdv_engine_catch_up(e);
+	q->started = true;
+	q->numbers = e->route_numbers;
+	q->by_number = calloc(q->numbers + 1, sizeof *q->by_number);
+	if (!q->by_number) {
+		q->status = REDRIVE_NO_MEMORY;
+		return;
 	}
+	for (const struct rdv_route *r = e->routes; r; r = r->next)
+		if (!q->name || strcmp(q->name, r->info->name) == 0)
+			describe_route(e, q, r);
+	q->orphans = q->count;
+	q->next = e->strands;
+}
+
+/* Lanes without a route, together by the name they had. */
+static struct rdv_route_status *orphan_status(struct route_question *q, const struct rdv_strand *strand)
+{
+	const char *topic = rdv_topic_name(strand->feed->topic);
+	struct rdv_route_status *s;
+
+	if (q->name && strcmp(strand->name, q->name) != 0)
+		return NULL;
+	for (size_t i = q->orphans; i < q->count; i++)
+		if (strcmp(q->items[i].name, strand->name) == 0 && strcmp(q->items[i].topic, topic) == 0)
+			return &q->items[i];
+	s = add_status(q, strand->name, topic);
+	if (!s)
+		return NULL;
+	s->state = "orphan";
+	s->partitions = rdv_topic_partitions(strand->feed->topic);
+	return s;
+}
+
+static void describe_strand(struct rdv_engine *e, struct route_question *q, const struct rdv_strand *strand)
+{
+	const struct rdv_route *r = strand->route;
+	struct rdv_route_status *s = NULL;
+
+	if (!r || r->gone)
+		s = orphan_status(q, strand);
+	else if (r->number < q->numbers && q->by_number[r->number])
+		s = &q->items[q->by_number[r->number] - 1];
+	if (!s)
+		return;
+	add_strand(e, s, strand);
+	if (r && !r->gone && rdv_lane_paused(strand->lane) && strcmp(s->state, "running") == 0)
+		s->state = "paused";
 }
 
 static void do_routes(struct rdv_engine *e, void *ctx)
 {
 	struct route_question *q = ctx;
 
-	rdv_engine_catch_up(e);
-	for (const struct rdv_route *r = e->routes; r; r = r->next)
-		if (!q->name || strcmp(q->name, r->info->name) == 0)
-			describe_route(e, q, r);
-	describe_orphans(e, q);
-	if (q->name && !q->count)
-		q->status = REDRIVE_NOT_FOUND;
+	if (!q->started)
+		begin_routes(e, q);
+	for (unsigned n = 0; n < LANES_AT_ONCE && q->next && q->status == REDRIVE_OK; n++, q->next = q->next->next)
+		if (q->next->lane)
+			describe_strand(e, q, q->next);
 }
 
 enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, struct rdv_route_status **out,
 				      size_t *count)
 {
 	struct route_question q = {.name = name};
-	enum redrive_status status = rdv_engine_call(e, do_routes, &q);
+	enum redrive_status status;
 
-	status = status == REDRIVE_OK ? q.status : status;
+	do {
+		status = rdv_engine_call(e, do_routes, &q);
+		status = status == REDRIVE_OK ? q.status : status;
+	} while (status == REDRIVE_OK && q.next);
+	free(q.by_number);
+	if (status == REDRIVE_OK && name && !q.count)
+		status = REDRIVE_NOT_FOUND;
 	if (status != REDRIVE_OK) {
 		free(q.items);
 		return status;
@@ -256,6 +289,15 @@ enum redrive_status rdv_engine_adopt(struct rdv_engine *e, const char *old_route
 	return command(e, do_adopt, &o);
 }
 
+struct discard {
+	const char *route;
+	struct rdv_lane *lane; /* owns: taken off its strand; its records are not counted any more up to `at` */
+	uint32_t at;
+	bool any;
+	uint64_t ticket;
+	enum redrive_status status;
+};
+
 static void uncount(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place)
 {
 	struct rdv_engine *e = ctx;
@@ -264,34 +306,59 @@ static void uncount(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_pl
 	rdv_log_live(e->log, place.segment, -1, -(int64_t)place.length);
 }
 
+static void do_uncount(struct rdv_engine *e, void *ctx)
+{
+	struct discard *d = ctx;
+
+	rdv_lane_each_live_slice(d->lane, &d->at, ENTRIES_AT_ONCE, uncount, e);
+}
+
+/* Takes the next lane off. */
 static void do_discard(struct rdv_engine *e, void *ctx)
 {
-	struct order *o = ctx;
-	bool any = false;
+	struct discard *d = ctx;
+	struct rdv_strand *s = e->strands;
 
-	for (struct rdv_strand *s = e->strands; s && o->status == REDRIVE_OK; s = s->next) {
-		if (s->route || !s->lane || strcmp(s->name, o->route) != 0)
-			continue;
-		any = true;
-		rdv_effects_run(e); /* nothing of it may be pending */
-		s->discarded = true;
-		o->status = rdv_strand_mark(e, s);
-		if (o->status != REDRIVE_OK)
-			break;
-		rdv_lane_each_live(s->lane, uncount, e);
-		rdv_lane_free(s->lane);
-		s->lane = NULL;
-	}
-	if (!any)
-		o->status = rdv_error_set(o->error, REDRIVE_NOT_FOUND, "no lanes are left of a route '%s'", o->route);
-	o->ticket = e->last_ticket;
+	while (s && (s->route || !s->lane || strcmp(s->name, d->route) != 0))
+		s = s->next;
+	if (!s)
+		return;
+	d->any = true;
+	rdv_effects_run(e); /* nothing of it may be pending */
+	s->discarded = true;
+	d->status = rdv_strand_mark(e, s);
+	d->ticket = e->last_ticket;
+	if (d->status != REDRIVE_OK)
+		return;
+	d->lane = s->lane;
+	s->lane = NULL;
+}
+
+/* A lane may hold millions of messages: they are counted off in slices, and freed in the asker's thread. */
+static enum redrive_status discard_lane(struct rdv_engine *e, struct discard *d)
+{
+	enum redrive_status status = rdv_engine_call(e, do_discard, d);
+
+	if (status == REDRIVE_OK && d->lane)
+		do
+			status = rdv_engine_call(e, do_uncount, d);
+		while (status == REDRIVE_OK && d->at);
+	rdv_lane_free(d->lane);
+	return status == REDRIVE_OK ? d->status : status;
 }
 
 enum redrive_status rdv_engine_discard(struct rdv_engine *e, const char *old_route, struct rdv_error *error)
 {
-	struct order o = {.route = old_route, .error = error};
+	struct discard d = {.route = old_route};
+	enum redrive_status status;
 
-	return command(e, do_discard, &o);
+	do {
+		d.lane = NULL;
+		status = discard_lane(e, &d);
+	} while (status == REDRIVE_OK && d.lane);
+	if (status == REDRIVE_OK && !d.any)
+		return rdv_error_set(error, REDRIVE_NOT_FOUND, "no lanes are left of a route '%s'", old_route);
+	return status == REDRIVE_OK ? rdv_log_wait(e->log, d.ticket, -1) : status;
 }
 
 /* ---- leases ---- */

@@ -78,6 +78,7 @@ struct rdv_feed {
 
 struct rdv_route {
 	struct rdv_route *next;
+	uint32_t number;                  /* running, never given to another one */
 	struct rdv_route_info *info;      /* shares */
 	struct rdv_route_options options; /* numbers only; texts are in info */
 	struct rdv_topic *topic;
@@ -191,7 +192,7 @@ struct rdv_engine {
 	struct rdv_exec_pool *exec_pool;
 	struct rdv_target *orphan_target;
 	struct rdv_route_info *orphan_info;
-	uint32_t lease_number;
+	uint32_t lease_number, route_numbers;
 
 	/* the core thread */
 	uv_loop_t loop;
@@ -357,11 +358,23 @@ enum redrive_status rdv_route_lanes(struct rdv_engine *e, struct rdv_route *r, s
 enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r,
 					   struct rdv_strand *s) RDV_MUST_CHECK;
 
+/* ---- where.c ---- */
+struct rdv_found { /* where a message was published to */
+	struct rdv_topic *topic;
+	uint32_t partition;
+	uint64_t offset;
+};
+/* A message on all routes, or one. *body: where it lies, segment 0 when no lane has it any more. */
+enum redrive_status rdv_where_describe(struct rdv_engine *e, const struct rdv_found *at, const char *route,
+				       struct rdv_message_status *out, struct rdv_place *body) RDV_MUST_CHECK;
+/* Any thread: the key of a live message, from its body. */
+void rdv_where_read_key(struct rdv_engine *e, const struct rdv_place *place, struct rdv_message_status *m);
+
 /* ---- trim.c ---- */
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_trim_stop(struct rdv_engine *e);
 void rdv_trim_moved(struct rdv_engine *e, const struct rdv_frame *from, struct rdv_position to);
-void rdv_trim_step(struct rdv_engine *e); /* core: a scanned piece is there */
+bool rdv_trim_step(struct rdv_engine *e); /* core: one step; true: there is more to do at once */
 
 /* ---- admit.c ---- */
 enum redrive_status rdv_admit(void *ctx, const struct rdv_topic *topic, uint32_t partition, uint64_t key_hash);

@@ -397,6 +397,7 @@ enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_ro
 	while (*end)
 		end = &(*end)->next;
 	*end = r;
+	r->number = e->route_numbers++;
 	*out = r;
 	return REDRIVE_OK;
 }

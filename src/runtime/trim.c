@@ -7,14 +7,16 @@
  * holds the scan back, so at most one is in memory. A BODY that one lane still owns would come back to life in the
  * lanes that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live
  * records or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made
- * before it goes. Invariant: one tail at a time; nothing is dropped before what replaces it is durable (the log sees to
- * that by the ticket). */
+ * before it goes, in slices over many turns: there may be millions of keys and ids. Invariant: one tail at a time;
+ * nothing is dropped before what replaces it is durable (the log sees to that by the ticket). */
 #include "room.h"
 #include <stdlib.h>
 
 #define PIECE_BYTES (1u << 20)
 #define LOOK_MS 100
 #define IDLE_MS 50
+#define SLICE 8192u      /* keys, ids and requests looked at in one turn */
+#define SLICE_OF_LANE 8u /* what a lane itself counts for */
 
 enum trim_stage { TRIM_IDLE, TRIM_SCAN, TRIM_PIECE, TRIM_END, TRIM_FAILED };
 
@@ -28,6 +30,10 @@ struct rdv_trim {
 	struct rdv_block *block; /* owns; PIECE */
 	int64_t look_ms;         /* core: when to look at the space again */
 	uint32_t dropped;        /* the last segment that was given up */
+	/* core: how far the singles were rewritten */
+	bool rewriting;
+	struct rdv_strand *strand; /* the next one */
+	struct rdv_rewrite lane;   /* of it */
 };
 
 /* ---- maintenance thread ---- */
@@ -225,29 +231,54 @@ static enum redrive_status rewrite_marks(struct rdv_engine *e, uint32_t segment)
 	return status;
 }
 
-static void finish_tail(struct rdv_engine *e, struct rdv_trim *t)
+/* One slice; true: all lanes are through. */
+static bool rewrite_lanes(struct rdv_engine *e, struct rdv_trim *t)
 {
-	uint64_t ticket = 0;
-	enum redrive_status status;
+	uint32_t budget = SLICE;
 
-	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (!s->lane)
-			continue;
-		rdv_strand_touch(e, s);
-		rdv_lane_rewrite(s->lane, t->segment, e->effects);
-		if (e->effects->arena.size > RDV_TURN_BYTES)
-			rdv_effects_run(e);
+	while (t->strand && budget >= SLICE_OF_LANE && e->effects->arena.size <= RDV_TURN_BYTES) {
+		struct rdv_strand *s = t->strand;
+
+		budget -= SLICE_OF_LANE;
+		if (s->lane) { /* it may have been discarded since the last slice */
+			rdv_strand_touch(e, s);
+			if (!rdv_lane_rewrite(s->lane, t->segment, &t->lane, &budget, e->effects))
+				break;
+		}
+		t->strand = s->next;
+		t->lane = (struct rdv_rewrite){0};
 	}
 	rdv_effects_run(e);
-	status = rdv_topics_rewrite(e->topics, t->segment, e->now.wall, &ticket);
+	return !t->strand;
+}
+
+/* One slice; true: the tail was dropped, or it cannot be now. */
+static bool finish_tail(struct rdv_engine *e, struct rdv_trim *t)
+{
+	uint32_t budget = SLICE;
+	uint64_t ticket = 0;
+	bool all = false;
+	enum redrive_status status;
+
+	if (!t->rewriting) {
+		t->rewriting = true;
+		t->strand = e->strands;
+		t->lane = (struct rdv_rewrite){0};
+	}
+	if (t->strand && !rewrite_lanes(e, t))
+		return e->failed;
+	status = rdv_topics_rewrite(e->topics, t->segment, e->now.wall, &budget, &all, &ticket);
 	if (ticket > e->last_ticket)
 		e->last_ticket = ticket;
+	if (status == REDRIVE_OK && !all)
+		return false;
 	if (status == REDRIVE_OK)
 		status = rewrite_marks(e, t->segment);
-	if (status != REDRIVE_OK || e->failed)
-		return;
-	rdv_log_drop_tail(e->log, e->last_ticket);
-	t->dropped = t->segment;
+	if (status == REDRIVE_OK && !e->failed) {
+		rdv_log_drop_tail(e->log, e->last_ticket);
+		t->dropped = t->segment;
+	}
+	return true;
 }
 
 static void look(struct rdv_engine *e, struct rdv_trim *t)
@@ -270,13 +301,13 @@ static void look(struct rdv_engine *e, struct rdv_trim *t)
 	pthread_mutex_unlock(&t->mutex);
 }
 
-void rdv_trim_step(struct rdv_engine *e)
+bool rdv_trim_step(struct rdv_engine *e)
 {
 	struct rdv_trim *t = e->trim;
 	enum trim_stage stage;
 
 	if (!t || e->failed || e->stopping)
-		return;
+		return false;
 	pthread_mutex_lock(&t->mutex);
 	stage = t->stage;
 	pthread_mutex_unlock(&t->mutex);
@@ -296,12 +327,14 @@ void rdv_trim_step(struct rdv_engine *e)
 	if (stage == TRIM_FAILED) {
 		rdv_engine_say(e, 0, "the journal's segment %u cannot be read for trimming", t->segment);
 		t->look_ms = e->now.mono.ms + 10000;
-	} else if (stage == TRIM_END) {
-		finish_tail(e, t);
-	} else {
-		return;
+	} else if (stage != TRIM_END) {
+		return false;
+	} else if (!finish_tail(e, t)) {
+		return true;
 	}
+	t->rewriting = false;
 	pthread_mutex_lock(&t->mutex);
 	t->stage = TRIM_IDLE;
 	pthread_mutex_unlock(&t->mutex);
+	return false;
 }

@@ -46,8 +46,7 @@ static void open_world(struct world *w)
 	w->topics = rdv_topics_new(&to);
 	assert_non_null(w->topics);
 	assert_int_equal(rdv_log_open(&o, fold_names, w, &w->log, &opened, &error), REDRIVE_OK);
-	rdv_log_close(w->log);
-	assert_int_equal(rdv_log_open(&o, fold, w, &w->log, &opened, &error), REDRIVE_OK);
+	assert_int_equal(rdv_log_fold_again(w->log, fold, w, &error), REDRIVE_OK);
 	rdv_topics_attach(w->topics, w->log);
 }
 
@@ -215,11 +214,77 @@ static void a_batch_is_taken_whole_or_not_at_all(void **state)
 	rdv_faulty_free(w.files);
 }
 
+/* Slices of `budget` until all is done. */
+static uint64_t rewrite(struct world *w, uint32_t segment, int64_t now, uint32_t budget)
+{
+	uint64_t ticket = 0;
+	bool all = false;
+
+	while (!all) {
+		uint32_t left = budget;
+
+		assert_int_equal(rdv_topics_rewrite(w->topics, segment, (struct rdv_wall){now}, &left, &all, &ticket),
+				 REDRIVE_OK);
+		assert_true(left <= budget && (all || !left)); /* all of a slice is used, unless it was the last */
+	}
+	return ticket;
+}
+
+static void drop_before(struct world *w, uint32_t segment, uint64_t ticket)
+{
+	struct rdv_log_space space;
+	bool did;
+
+	for (rdv_log_space(w->log, &space); space.tail < segment; rdv_log_space(w->log, &space))
+		rdv_log_drop_tail(w->log, ticket);
+	do
+		assert_int_equal(rdv_log_maintain(w->log, &did, NULL), REDRIVE_OK);
+	while (did);
+}
+
+static void thousands_of_ids_are_rewritten_in_slices_and_those_over_are_dropped(void **state)
+{
+	struct world w = {.files = rdv_faulty_new(1), .ids_max = 10000};
+	const int64_t day = 24 * 3600 * 1000ll;
+	struct rdv_log_space space;
+	struct rdv_topic *t;
+	uint64_t ticket, evicted;
+	char id[32];
+
+	(void)state;
+	open_world(&w);
+	t = open_topic(&w, "t", 3);
+	for (int i = 0; i < 3000; i++) { /* the first 1,000 are over 10 s before the rest */
+		snprintf(id, sizeof id, "id-%d", i);
+		publish(t, NULL, id, i < 1000 ? 1000 : 11000);
+		if (i % 100 == 0)
+			commit(&w);
+	}
+	commit(&w);
+	rdv_log_space(w.log, &space);
+	assert_true(space.head > 4);
+	ticket = rewrite(&w, space.head - 1, day + 5000, 300);
+	assert_int_equal(rdv_topics_ids(w.topics, &evicted), 2000);
+	commit(&w);
+	drop_before(&w, space.head, ticket);
+	close_world(&w);
+	assert_false(rdv_faulty_exists(w.files, "/t/0000000000000001.seg"));
+	open_world(&w);
+	t = open_topic(&w, "t", 3);
+	assert_int_equal(rdv_topics_ids(w.topics, &evicted), 2000);
+	for (int i = 1000; i < 3000; i++) {
+		snprintf(id, sizeof id, "id-%d", i);
+		assert_true(publish(t, NULL, id, day + 5000).duplicate);
+	}
+	close_world(&w);
+	rdv_faulty_free(w.files);
+}
+
 static void offsets_and_ids_survive_when_their_segments_go(void **state)
 {
 	struct world w = {.files = rdv_faulty_new(1)};
 	struct rdv_topic *t;
-	uint64_t ticket = 0;
+	uint64_t ticket;
 	bool did;
 
 	(void)state;
@@ -232,7 +297,7 @@ static void offsets_and_ids_survive_when_their_segments_go(void **state)
 			commit(&w);
 	}
 	commit(&w);
-	assert_int_equal(rdv_topics_rewrite(w.topics, 1, (struct rdv_wall){1000}, &ticket), REDRIVE_OK);
+	ticket = rewrite(&w, 1, 1000, 100);
 	commit(&w);
 	rdv_log_drop_tail(w.log, ticket);
 	do
@@ -256,6 +321,7 @@ int main(void)
 		cmocka_unit_test(ids_are_unique_for_their_time_and_per_topic),
 		cmocka_unit_test(a_full_table_forgets_the_oldest_id_and_counts_it),
 		cmocka_unit_test(a_batch_is_taken_whole_or_not_at_all),
+		cmocka_unit_test(thousands_of_ids_are_rewritten_in_slices_and_those_over_are_dropped),
 		cmocka_unit_test(offsets_and_ids_survive_when_their_segments_go),
 	};
 

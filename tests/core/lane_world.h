@@ -440,7 +440,12 @@ static void MAYBE_UNUSED world_trim(struct world *w)
 
 	if (end + WORLD_SEGMENT_RECORDS > w->record_count)
 		return;
-	rdv_lane_rewrite(w->lane, segment, &w->out);
+	for (struct rdv_rewrite done = {0};;) {
+		uint32_t budget = 3;
+
+		if (rdv_lane_rewrite(w->lane, segment, &done, &budget, &w->out))
+			break;
+	}
 	for (size_t i = w->first_record; i < end; i++) {
 		struct world_record r = w->records[i];
 		if (rdv_lane_owns(w->lane, r.type, r.seq, r.place, &entry)) {

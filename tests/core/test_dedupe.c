@@ -62,11 +62,11 @@ static void done_keys_go_when_their_time_is_over(void **state)
 	(void)state;
 	for (uint64_t i = 0; i < 10; i++)
 		rdv_dedupe_finish(&d, claim(i, i), (struct rdv_wall){(int64_t)i * 100}, 100);
-	rdv_dedupe_expire(&d, (struct rdv_wall){499});
+	rdv_dedupe_expire(&d, (struct rdv_wall){499}, UINT32_MAX);
 	assert_int_equal(d.done, 5);
 	assert_int_equal(find(4), 0);
 	assert_int_not_equal(find(5), 0);
-	rdv_dedupe_expire(&d, (struct rdv_wall){500});
+	rdv_dedupe_expire(&d, (struct rdv_wall){500}, UINT32_MAX);
 	assert_int_equal(find(5), 0);
 	assert_int_equal(d.evicted, 0);
 }

@@ -101,8 +101,8 @@ static void the_fold_is_the_live_state(void)
 			assert_int_equal(rdv_lane_fold(folded, r->type, r->seq, rdv_block_slice(r->payload), r->place),
 					 REDRIVE_OK);
 	}
-	rdv_dedupe_expire(folded->dedupe, h.w.now.wall);
-	rdv_dedupe_expire(h.w.lane->dedupe, h.w.now.wall);
+	rdv_dedupe_expire(folded->dedupe, h.w.now.wall, UINT32_MAX);
+	rdv_dedupe_expire(h.w.lane->dedupe, h.w.now.wall, UINT32_MAX);
 	compare_entries(live, folded);
 	compare_keys(live, folded);
 	compare_accounts(live, &folded->account);

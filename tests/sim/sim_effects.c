@@ -174,8 +174,15 @@ void sim_trim(struct sim_world *w)
 			trim_state(w, &f);
 	}
 	for (uint32_t i = 0; i < w->lane_count && !w->crashed; i++) {
-		rdv_lane_rewrite(w->lanes[i].lane, log->tail, &w->effects);
-		sim_execute(w);
+		struct rdv_rewrite done = {0};
+		bool all = false;
+
+		while (!all && !w->crashed) {
+			uint32_t budget = 5;
+
+			all = rdv_lane_rewrite(w->lanes[i].lane, log->tail, &done, &budget, &w->effects);
+			sim_execute(w);
+		}
 	}
 }
 

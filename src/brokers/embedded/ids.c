@@ -105,10 +105,18 @@ struct rdv_id *rdv_ids_oldest(struct rdv_ids *s)
 	return at(s, s->oldest);
 }
 
-void rdv_ids_expire(struct rdv_ids *s, struct rdv_wall now, unsigned most)
+struct rdv_id *rdv_ids_newer(struct rdv_ids *s, const struct rdv_id *id)
 {
-	while (most-- && s->oldest && at(s, s->oldest)->until.ms <= now.ms)
+	return at(s, id->newer);
+}
+
+unsigned rdv_ids_expire(struct rdv_ids *s, struct rdv_wall now, unsigned most)
+{
+	unsigned gone = 0;
+
+	for (; gone < most && s->oldest && at(s, s->oldest)->until.ms <= now.ms; gone++)
 		rdv_ids_remove(s, at(s, s->oldest));
+	return gone;
 }
 
 struct rdv_id *rdv_ids_add(struct rdv_ids *s, struct rdv_hash128 hash, uint32_t stream, struct rdv_wall now)

@@ -34,7 +34,8 @@ struct rdv_id *rdv_ids_add(struct rdv_ids *s, struct rdv_hash128 hash, uint32_t 
 void rdv_ids_remove(struct rdv_ids *s, struct rdv_id *id);
 /* Moves an entry to the newest end (it was recorded again). */
 void rdv_ids_renew(struct rdv_ids *s, struct rdv_id *id);
-struct rdv_id *rdv_ids_oldest(struct rdv_ids *s); /* NULL: empty */
-/* Forgets at most `most` expired entries from the front. */
-void rdv_ids_expire(struct rdv_ids *s, struct rdv_wall now, unsigned most);
+struct rdv_id *rdv_ids_oldest(struct rdv_ids *s);                         /* NULL: empty */
+struct rdv_id *rdv_ids_newer(struct rdv_ids *s, const struct rdv_id *id); /* NULL: it is the newest */
+/* Forgets at most `most` expired entries from the front; how many. */
+unsigned rdv_ids_expire(struct rdv_ids *s, struct rdv_wall now, unsigned most);
 #endif

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define STACK_MESSAGES 16
-#define SEEN_BYTES 48 /* at most, of one id in a SEEN record */
 #define PUBLISH_WAIT_MS 2000
 #define ID_IN_RECORD (RDV_ID_NEW - 1) /* in the SEEN record that is being made */
 
@@ -202,7 +201,7 @@ static void put_seen(struct publishing *p, size_t from)
 	struct rdv_buffer bytes;
 	size_t count = 0;
 
-	for (size_t i = from; i < p->count && count < UINT16_MAX / SEEN_BYTES - 1; i++) {
+	for (size_t i = from; i < p->count && count < UINT16_MAX / RDV_SEEN_BYTES - 1; i++) {
 		struct rdv_id *id = p->items[i].known;
 
 		if (id && p->items[i].partition == partition && id->segment == RDV_ID_NEW) {
@@ -285,13 +284,13 @@ static enum redrive_status append(struct publishing *p, uint64_t *ticket, struct
 /* Room for the SEEN records: the list and its encoding, so that nothing is allocated under the mutex. */
 static enum redrive_status reserve_seen(struct publishing *p)
 {
-	size_t per_id = sizeof(struct rdv_seen) + SEEN_BYTES;
+	size_t per_id = sizeof(struct rdv_seen) + RDV_SEEN_BYTES;
 
 	if (!p->ids)
 		return REDRIVE_OK;
 	if (!rdv_buffer_reserve(&p->seen, p->ids * per_id + 64))
 		return REDRIVE_NO_MEMORY;
-	p->bytes += p->ids * (SEEN_BYTES + 16);
+	p->bytes += p->ids * (RDV_SEEN_BYTES + 16);
 	return REDRIVE_OK;
 }
 

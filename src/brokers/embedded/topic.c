@@ -2,10 +2,10 @@
  *
  * A topic owns `partitions` streams in a row. Its TOPIC record fixes partitions, streams and the secret of its hashes,
  * and carries the next offsets, so that they survive when all bodies are trimmed away: the record is re-made before its
- * segment goes, and every BODY that is newer than the record lies behind it in the log. Publishing is in publish.c. The
- * set of topics is changed by the engine's thread only and never shrinks; other threads find topics under `mutex`.
- * next_offset is atomic: written under the log's append mutex, read anywhere. Lock order: the log's append mutex, then
- * `mutex`. */
+ * segment goes, and every BODY that is newer than the record lies behind it in the log. Publishing is in publish.c,
+ * rewriting in rewrite.c. The set of topics is changed by the engine's thread only and never shrinks; other threads
+ * find topics under `mutex`. next_offset is atomic: written under the log's append mutex, read anywhere. Lock order:
+ * the log's append mutex, then `mutex`. */
 #include "topic_room.h"
 #include <stdlib.h>
 
@@ -203,10 +203,9 @@ enum redrive_status rdv_topics_fold(struct rdv_topics *t, const struct rdv_frame
 				rdv_record_name(frame->type), frame->position.offset);
 }
 
-/* ---- opening and rewriting ---- */
+/* ---- opening ---- */
 
-/* Appends the TOPIC record in a batch of its own. */
-static enum redrive_status record_topic(struct rdv_topic *topic, uint64_t *ticket)
+enum redrive_status rdv_topic_record(struct rdv_topic *topic, uint64_t *ticket)
 {
 	struct rdv_topics *t = topic->set;
 	struct rdv_topic_fields *fields = calloc(1, sizeof *fields);
@@ -267,69 +266,13 @@ enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint3
 			return REDRIVE_NO_MEMORY;
 		topic->first_stream = first;
 		rdv_secret(topic->secret, sizeof topic->secret);
-		status = record_topic(topic, &ticket);
+		status = rdv_topic_record(topic, &ticket);
 		if (status != REDRIVE_OK)
 			return rdv_error_prefix(error, status, "topic '%s'", name);
 	}
 	atomic_store_explicit(&topic->ids_ttl_ms, ids_ttl_ms > 0 ? ids_ttl_ms : DAY_MS, memory_order_relaxed);
 	*out = topic;
 	return REDRIVE_OK;
-}
-
-/* Re-makes one SEEN record of the oldest id; false when the log cannot take it. */
-static enum redrive_status record_seen(struct rdv_topics *t, const struct rdv_id *id, uint32_t *segment,
-				       uint64_t *ticket)
-{
-	struct rdv_seen seen = {id->hash, id->offset, id->until};
-	struct rdv_frame frame = {.type = RDV_RECORD_SEEN, .stream = id->stream, .seq = id->offset};
-	struct rdv_buffer bytes;
-	enum redrive_status status;
-
-	rdv_buffer_init(&bytes, 0);
-	rdv_seen_encode(&seen, 1, &bytes);
-	status = bytes.failed ? REDRIVE_NO_MEMORY : rdv_log_begin(t->log, RDV_LOG_OUTCOME, bytes.size, 1, 0);
-	if (status == REDRIVE_OK) {
-		frame.length = (uint32_t)bytes.size;
-		frame.hint_len = (uint16_t)bytes.size;
-		memcpy(rdv_log_put(t->log, &frame), bytes.data, bytes.size);
-		rdv_log_end(t->log, true, ticket);
-		*segment = frame.position.segment;
-	}
-	rdv_buffer_done(&bytes);
-	return status;
-}
-
-enum redrive_status rdv_topics_rewrite(struct rdv_topics *t, uint32_t segment, struct rdv_wall now, uint64_t *ticket)
-{
-	enum redrive_status status = REDRIVE_OK;
-
-	for (size_t i = 0; i < t->count && status == REDRIVE_OK; i++)
-		if (t->items[i]->segment <= segment)
-			status = record_topic(t->items[i], ticket);
-	while (status == REDRIVE_OK) {
-		struct rdv_id copy, *id;
-		uint32_t moved_to = 0;
-
-		pthread_mutex_lock(&t->mutex);
-		rdv_ids_expire(&t->ids, now, UINT32_MAX);
-		id = rdv_ids_oldest(&t->ids);
-		if (id)
-			copy = *id;
-		pthread_mutex_unlock(&t->mutex);
-		if (!id || copy.segment > segment)
-			break;
-		status = record_seen(t, &copy, &moved_to, ticket);
-		if (status != REDRIVE_OK)
-			break;
-		pthread_mutex_lock(&t->mutex);
-		id = rdv_ids_find(&t->ids, copy.stream, 1, copy.hash);
-		if (id && id->offset == copy.offset) {
-			id->segment = moved_to;
-			rdv_ids_renew(&t->ids, id);
-		}
-		pthread_mutex_unlock(&t->mutex);
-	}
-	return status;
 }
 
 /* ---- questions ---- */

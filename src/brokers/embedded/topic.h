@@ -68,8 +68,10 @@ enum redrive_status rdv_topic_publish(struct rdv_topic *t, const struct rdv_mess
 /* Where a publish id went; NOT_FOUND outside the window. */
 enum redrive_status rdv_topic_find_id(struct rdv_topic *t, struct rdv_slice id,
 				      struct rdv_published_at *out) RDV_MUST_CHECK;
-/* Trimming (core thread): re-makes TOPIC and SEEN records that lie in `segment` and are live; drops expired ids. */
-enum redrive_status rdv_topics_rewrite(struct rdv_topics *t, uint32_t segment, struct rdv_wall now,
-				       uint64_t *ticket) RDV_MUST_CHECK;
+/* Trimming (core thread): re-makes TOPIC and SEEN records that lie in `segment` or before it and are live; drops
+ * expired ids. A slice: it writes or drops *budget topics and ids at most, and takes off what it used. *all: none is
+ * left. *ticket is set if something was written. */
+enum redrive_status rdv_topics_rewrite(struct rdv_topics *t, uint32_t segment, struct rdv_wall now, uint32_t *budget,
+				       bool *all, uint64_t *ticket) RDV_MUST_CHECK;
 uint64_t rdv_topics_ids(const struct rdv_topics *t, uint64_t *evicted_early);
 #endif

@@ -7,6 +7,7 @@
 #include "topic.h"
 
 #define RDV_TOPIC_NAME_MAX 200
+#define RDV_SEEN_BYTES 48 /* at most, of one id in a SEEN record */
 
 struct rdv_topic {
 	struct rdv_topics *set; /* borrows */
@@ -29,6 +30,8 @@ struct rdv_topics {
 	pthread_mutex_t mutex;
 };
 
+/* Appends the TOPIC record in a batch of its own. */
+enum redrive_status rdv_topic_record(struct rdv_topic *topic, uint64_t *ticket) RDV_MUST_CHECK;
 static inline size_t rdv_topic_record_bytes(const struct rdv_topic *t)
 {
 	return 64 + RDV_TOPIC_NAME_MAX + 8 * (size_t)t->partitions;

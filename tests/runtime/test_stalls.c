@@ -1,0 +1,160 @@
+/* test_stalls.c - long questions do not stop the core thread: a search by key over a million waiting messages, and a
+ * route of many lanes. Under sanitizers there are fewer messages and nothing is timed. */
+#include "harness.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { WAITING = 100000, TIMED = 0 };
+#else
+enum { WAITING = 1000000, TIMED = 1 };
+#endif
+enum { BATCH = 10000, OF_KEY = 70, ROUNDS = 51, BOUND_MS = 15 };
+
+/* WAITING messages in two partitions, of which OF_KEY have the key "wanted", far apart. */
+static void fill(struct rdv_engine *e)
+{
+	static struct rdv_message batch[BATCH];
+	static struct rdv_published_at at[BATCH];
+	static char keys[BATCH][16];
+	int64_t later = rdv_wall_now().ms + 3600000;
+	struct rdv_error error = {0};
+
+	for (int from = 0; from < WAITING; from += BATCH) {
+		for (int i = 0; i < BATCH; i++) {
+			bool wanted = (from + i) % (WAITING / OF_KEY) == 0 && (from + i) / (WAITING / OF_KEY) < OF_KEY;
+
+			snprintf(keys[i], sizeof keys[i], "k%d", from + i);
+			batch[i] = (struct rdv_message){.has_key = true,
+							.key = rdv_slice_text(wanted ? "wanted" : keys[i]),
+							.body = rdv_slice_text("x"),
+							.not_before = {later}};
+		}
+		assert_int_equal(rdv_engine_publish_wait(e, rdv_slice_text("slow"), batch, BATCH, at, &error),
+				 REDRIVE_OK);
+	}
+}
+
+/* Pages of 30; every message once, in order. */
+static unsigned search(struct rdv_engine *e)
+{
+	struct rdv_message_status *list;
+	uint64_t next = 0, last = 0;
+	size_t count;
+	unsigned found = 0;
+
+	do {
+		assert_int_equal(rdv_engine_where_key(e, rdv_slice_text("wanted"), NULL, 30, &next, &list, &count),
+				 REDRIVE_OK);
+		for (size_t i = 0; i < count; i++) {
+			assert_true(found == 0 || list[i].offset > last);
+			assert_true(list[i].key_known && list[i].key_size == 6);
+			assert_int_equal(list[i].route_count, 1);
+			assert_int_equal(list[i].routes[0].where.state, RDV_STATE_WAITING);
+			last = list[i].offset;
+			found++;
+			rdv_message_status_done(&list[i]);
+		}
+		free(list);
+	} while (next);
+	return found;
+}
+
+struct searcher {
+	struct rdv_engine *engine;
+	_Atomic bool stop;
+	unsigned searches, found;
+};
+
+static void *keep_searching(void *arg)
+{
+	struct searcher *s = arg;
+
+	do {
+		s->found = search(s->engine);
+		s->searches++;
+	} while (!atomic_load(&s->stop));
+	return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	return *(const int64_t *)a < *(const int64_t *)b ? -1 : *(const int64_t *)a > *(const int64_t *)b;
+}
+
+static void a_search_by_key_over_a_million_messages_does_not_delay_dispatch(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o[2] = {route_options("slow", "slow", h), route_options("fast", "fast", h)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct searcher s = {0};
+	int64_t times[ROUNDS];
+	pthread_t thread;
+
+	(void)state;
+	o[0].partitions = 2;
+	s.engine = start_engine(&eo, o, 2);
+	fill(s.engine);
+	WAIT_ACCOUNT(s.engine, "slow", waiting, WAITING);
+	assert_int_equal(pthread_create(&thread, NULL, keep_searching, &s), 0);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		int64_t begin = rdv_mono_now_us();
+
+		assert_int_equal(publish_keyed(s.engine, "fast", NULL, "x", NULL), REDRIVE_OK);
+		assert_true(handler_wait(h, &h->done, i + 1));
+		times[i] = rdv_mono_now_us() - begin;
+	}
+	atomic_store(&s.stop, true);
+	pthread_join(thread, NULL);
+	assert_true(s.searches > 0);
+	assert_int_equal(s.found, OF_KEY);
+	qsort(times, ROUNDS, sizeof *times, by_size);
+	if (getenv("SAY"))
+		fprintf(stderr, "median %lld us, %u searches\n", (long long)times[ROUNDS / 2], s.searches);
+	if (TIMED)
+		assert_true(times[ROUNDS / 2] < BOUND_MS * 1000);
+	rdv_engine_free(s.engine);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void a_route_of_many_lanes_is_described_whole(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o[2] = {route_options("wide", "wide", h), route_options("other", "wide", h)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e;
+	struct rdv_route_status *all;
+	size_t count;
+
+	(void)state;
+	o[0].partitions = o[1].partitions = 1000; /* more lanes than one command looks at */
+	e = start_engine(&eo, o, 2);
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(publish_keyed(e, "wide", NULL, "x", NULL), REDRIVE_OK);
+	assert_true(handler_wait(h, &h->done, 100));
+	WAIT_ACCOUNT(e, "wide", acked, 50);
+	WAIT_ACCOUNT(e, "other", acked, 50);
+	assert_int_equal(rdv_engine_pause(e, "other", true), REDRIVE_OK);
+	assert_int_equal(rdv_engine_routes(e, NULL, &all, &count), REDRIVE_OK);
+	assert_int_equal(count, 2);
+	assert_string_equal(all[0].state, "running");
+	assert_string_equal(all[1].state, "paused");
+	assert_int_equal(all[0].account.received, 50);
+	assert_int_equal(all[1].account.received, 50);
+	free(all);
+	assert_int_equal(rdv_engine_routes(e, "nobody", &all, &count), REDRIVE_NOT_FOUND);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_search_by_key_over_a_million_messages_does_not_delay_dispatch),
+		cmocka_unit_test(a_route_of_many_lanes_is_described_whole),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
