@@ -7,7 +7,7 @@ enum { WAITING = 100000, TIMED = 0 };
 #else
 enum { WAITING = 1000000, TIMED = 1 };
 #endif
-enum { BATCH = 10000, OF_KEY = 70, ROUNDS = 51, BOUND_MS = 15 };
+enum { BATCH = 10000, OF_KEY = 70, ROUNDS = 41 };
 
 /* WAITING messages in two partitions, of which OF_KEY have the key "wanted", far apart. */
 static void fill(struct rdv_engine *e)
@@ -61,17 +61,16 @@ static unsigned search(struct rdv_engine *e)
 struct searcher {
 	struct rdv_engine *engine;
 	_Atomic bool stop;
-	unsigned searches, found;
+	unsigned found;
 };
 
 static void *keep_searching(void *arg)
 {
 	struct searcher *s = arg;
 
-	do {
+	do
 		s->found = search(s->engine);
-		s->searches++;
-	} while (!atomic_load(&s->stop));
+	while (!atomic_load(&s->stop));
 	return NULL;
 }
 
@@ -80,39 +79,61 @@ static int by_size(const void *a, const void *b)
 	return *(const int64_t *)a < *(const int64_t *)b ? -1 : *(const int64_t *)a > *(const int64_t *)b;
 }
 
+/* The median time from publishing to the call, in microseconds. */
+static int64_t delivery_us(struct rdv_engine *e, struct handler *h)
+{
+	int64_t times[ROUNDS];
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		int64_t begin = rdv_mono_now_us();
+		unsigned wanted = h->done + 1; /* all that were published came back */
+
+		assert_int_equal(publish_keyed(e, "fast", NULL, "x", NULL), REDRIVE_OK);
+		assert_true(handler_wait(h, &h->done, wanted));
+		times[i] = rdv_mono_now_us() - begin;
+	}
+	qsort(times, ROUNDS, sizeof *times, by_size);
+	return times[ROUNDS / 2];
+}
+
+static int64_t delivery_beside_searches_us(struct rdv_engine *e, struct handler *h)
+{
+	struct searcher s = {.engine = e};
+	pthread_t thread;
+	int64_t median;
+
+	assert_int_equal(pthread_create(&thread, NULL, keep_searching, &s), 0);
+	median = delivery_us(e, h);
+	atomic_store(&s.stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(s.found, OF_KEY);
+	return median;
+}
+
 static void a_search_by_key_over_a_million_messages_does_not_delay_dispatch(void **state)
 {
 	char *dir = new_dir();
 	struct handler *h = handler_new();
 	struct rdv_route_options o[2] = {route_options("slow", "slow", h), route_options("fast", "fast", h)};
 	struct rdv_engine_options eo = engine_options(dir);
-	struct searcher s = {0};
-	int64_t times[ROUNDS];
-	pthread_t thread;
+	struct rdv_engine *e;
+	bool good = false;
 
 	(void)state;
 	o[0].partitions = 2;
-	s.engine = start_engine(&eo, o, 2);
-	fill(s.engine);
-	WAIT_ACCOUNT(s.engine, "slow", waiting, WAITING);
-	assert_int_equal(pthread_create(&thread, NULL, keep_searching, &s), 0);
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		int64_t begin = rdv_mono_now_us();
+	e = start_engine(&eo, o, 2);
+	fill(e);
+	WAIT_ACCOUNT(e, "slow", waiting, WAITING);
+	for (int round = 0; round < 3 && !good; round++) { /* a busy machine gets another try */
+		int64_t alone = delivery_us(e, h), beside = delivery_beside_searches_us(e, h);
 
-		assert_int_equal(publish_keyed(s.engine, "fast", NULL, "x", NULL), REDRIVE_OK);
-		assert_true(handler_wait(h, &h->done, i + 1));
-		times[i] = rdv_mono_now_us() - begin;
+		if (getenv("SAY"))
+			fprintf(stderr, "median %lld us alone, %lld us beside searches\n", (long long)alone,
+				(long long)beside);
+		good = !TIMED || beside < 2 * alone + 2000; /* a search of a million takes three times that */
 	}
-	atomic_store(&s.stop, true);
-	pthread_join(thread, NULL);
-	assert_true(s.searches > 0);
-	assert_int_equal(s.found, OF_KEY);
-	qsort(times, ROUNDS, sizeof *times, by_size);
-	if (getenv("SAY"))
-		fprintf(stderr, "median %lld us, %u searches\n", (long long)times[ROUNDS / 2], s.searches);
-	if (TIMED)
-		assert_true(times[ROUNDS / 2] < BOUND_MS * 1000);
-	rdv_engine_free(s.engine);
+	assert_true(good);
+	rdv_engine_free(e);
 	handler_free(h);
 	remove_dir(dir);
 }
