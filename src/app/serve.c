@@ -66,18 +66,18 @@ static void route_options(const struct rdv_settings *settings, const struct rdv_
 
 /* ---- start ---- */
 
-static void engine_options(struct rdv_server *s, struct rdv_engine_options *o)
+static void engine_options(struct rdv_server *s, const struct rdv_settings *settings, struct rdv_engine_options *o)
 {
 	memset(o, 0, sizeof *o);
-	o->dir = s->settings.data;
-	o->journal = s->settings.limits.journal;
-	o->disk_free = s->settings.limits.disk_free;
-	o->ids = s->settings.limits.ids;
-	o->body_max = s->settings.limits.body;
-	o->headers_max = s->settings.limits.headers;
-	o->batch_max = s->settings.limits.batch;
-	o->drain_ms = s->settings.drain_ms;
-	o->hot_ms = s->settings.retention.hot_ms;
+	o->dir = settings->data;
+	o->journal = settings->limits.journal;
+	o->disk_free = settings->limits.disk_free;
+	o->ids = settings->limits.ids;
+	o->body_max = settings->limits.body;
+	o->headers_max = settings->limits.headers;
+	o->batch_max = settings->limits.batch;
+	o->drain_ms = settings->drain_ms;
+	o->hot_ms = settings->retention.hot_ms;
 	o->segment_size = s->segment_size;
 	o->exec_allowed = true;
 	o->say = rdv_logger_say;
@@ -130,7 +130,7 @@ enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *
 	struct rdv_engine_options engine;
 	struct rdv_api_options api;
 	char host[64];
-	engine_options(s, &engine);
+	engine_options(s, &s->settings, &engine);
 	api_options(&s->settings, host, &api);
 	enum redrive_status status = make_data_dir(s->settings.data, error);
 	if (status == REDRIVE_OK)
@@ -199,6 +199,7 @@ enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings 
 	size_t count = settings->route_count;
 	struct rdv_route_options *routes = calloc(count + 1, sizeof *routes);
 	char(*targets)[256] = calloc(count + 1, sizeof *targets);
+	struct rdv_engine_options limits;
 	struct rdv_api_options api;
 	char host[64];
 	enum redrive_status status = routes && targets ? check_fixed(&s->settings, settings, error)
@@ -208,12 +209,11 @@ enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings 
 	for (size_t i = 0; status == REDRIVE_OK && i < count; i++)
 		route_options(settings, secrets, i, targets[i], &routes[i]);
 	api_options(settings, host, &api);
+	engine_options(s, settings, &limits);
 	if (status == REDRIVE_OK) /* the tokens are read first: they can be refused, the engine's part is last */
 		status = rdv_api_reload(s->api, &api, error);
 	if (status == REDRIVE_OK)
-		status = rdv_engine_reload(s->engine, routes, count, error);
-	if (status == REDRIVE_OK)
-		rdv_engine_set_drain(s->engine, settings->drain_ms);
+		status = rdv_engine_reload(s->engine, &limits, routes, count, error);
 	if (status == REDRIVE_OK) {
 		free_secrets(s->secrets, s->secret_count);
 		rdv_settings_done(&s->settings);

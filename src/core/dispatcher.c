@@ -56,23 +56,34 @@ static void touch_slot(struct rdv_dispatcher *d, uint32_t i)
 	d->touched[d->touched_count++] = i;
 }
 
+enum redrive_status rdv_dispatcher_reserve(struct rdv_dispatcher *d, size_t lanes)
+{
+	uint32_t capacity = d->capacity ? d->capacity : 8, *touched;
+	struct slot *slots;
+
+	if (lanes > UINT32_MAX / 4 - d->count)
+		return REDRIVE_NO_MEMORY;
+	if (d->count + lanes <= d->capacity)
+		return REDRIVE_OK;
+	while (capacity < d->count + lanes)
+		capacity *= 2;
+	slots = realloc(d->slots, capacity * sizeof *slots);
+	if (!slots)
+		return REDRIVE_NO_MEMORY;
+	d->slots = slots;
+	touched = realloc(d->touched, capacity * sizeof *touched);
+	if (!touched)
+		return REDRIVE_NO_MEMORY;
+	d->touched = touched;
+	d->capacity = capacity;
+	return REDRIVE_OK;
+}
+
 enum redrive_status rdv_dispatcher_add(struct rdv_dispatcher *d, struct rdv_lane *lane)
 {
 	assert(rdv_lane_target(lane) == d->target);
-	if (d->count == d->capacity) {
-		uint32_t capacity = d->capacity ? d->capacity * 2 : 8;
-		struct slot *slots = realloc(d->slots, capacity * sizeof *slots);
-		uint32_t *touched;
-
-		if (!slots)
-			return REDRIVE_NO_MEMORY;
-		d->slots = slots;
-		touched = realloc(d->touched, capacity * sizeof *touched);
-		if (!touched)
-			return REDRIVE_NO_MEMORY;
-		d->touched = touched;
-		d->capacity = capacity;
-	}
+	if (rdv_dispatcher_reserve(d, 1) != REDRIVE_OK)
+		return REDRIVE_NO_MEMORY;
 	lane->slot = d->count;
 	d->slots[d->count] = (struct slot){.lane = lane, .wake = RDV_NEVER};
 	touch_slot(d, d->count++);
@@ -274,20 +285,27 @@ struct rdv_mono rdv_dispatcher_run(struct rdv_dispatcher *d, struct rdv_now now,
 	return (struct rdv_mono){wake.ms < next ? wake.ms : next};
 }
 
+void rdv_dispatcher_refund(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_lane *lane, struct rdv_effects *out)
+{
+	struct rdv_mono since;
+
+	if (!rdv_lane_take_refund(lane, &since))
+		return;
+	for (uint32_t i = 0; i < d->count; i++)
+		rdv_lane_refund(d->slots[i].lane, now, since, out);
+	if (rdv_lane_target(lane) != d->target)
+		rdv_lane_refund(lane, now, since, out);
+}
+
 enum redrive_status rdv_dispatcher_verdict(struct rdv_dispatcher *d, struct rdv_now now, struct rdv_lane *lane,
 					   uint32_t entry, uint64_t call, const struct rdv_verdict *verdict,
 					   struct rdv_slice history, struct rdv_effects *out)
 {
 	enum redrive_status status = rdv_lane_verdict(lane, now, entry, call, verdict, history, out);
-	struct rdv_mono since;
 
 	if (status != REDRIVE_OK)
 		return status;
 	touch_slot(d, lane->slot);
-	if (!lane->refund_due)
-		return status;
-	rdv_lane_take_refund(lane, &since);
-	for (uint32_t i = 0; i < d->count; i++)
-		rdv_lane_refund(d->slots[i].lane, now, since, out);
+	rdv_dispatcher_refund(d, now, lane, out);
 	return status;
 }

@@ -306,6 +306,12 @@ void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t ta
 	l->stopped = false;
 }
 
+void rdv_lane_granted_by(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route)
+{
+	l->granted = target;
+	l->granted_route = target_route;
+}
+
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out)
 {
 	size_t at;

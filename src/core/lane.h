@@ -130,8 +130,12 @@ void rdv_lane_replay_pause(struct rdv_lane *l, struct rdv_now now, uint64_t plan
 void rdv_lane_replay_cancel(struct rdv_lane *l, struct rdv_now now, uint64_t plan, struct rdv_effects *out);
 /* No more dispatches (drain); calls in flight go on. */
 void rdv_lane_stop(struct rdv_lane *l);
-/* A stopped lane without open calls goes on at another target (an orphan that is adopted). */
+/* The lane goes on at another target (an orphan that is adopted, a handler at another host). Calls that are open then
+ * were granted by the one that it leaves, and so are to be ended there: rdv_lane_granted_by. */
 void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);
+/* Until it is said again, with NULL for the lane's own: the ends of calls (rdv_lane_verdict, _take_back, _damaged,
+ * _dedupe) are booked at this target, for this route of it. */
+void rdv_lane_granted_by(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);
 /* A clean end: CLOSE. */
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 

@@ -209,5 +209,5 @@ void rdv_lane_undo_call(struct rdv_lane *l, uint32_t ref, struct rdv_now now)
 	count_call(l, e, -1);
 	if (e->class == RDV_CLASS_FIRST)
 		e->delivered = 0;
-	rdv_target_cancel(l->target, now, &grant);
+	rdv_target_cancel(l->granted ? l->granted : l->target, now, &grant);
 }

@@ -94,8 +94,10 @@ struct rdv_lane {
 	uint32_t slot;       /* the dispatcher's */
 	uint64_t start, epoch, next;
 	struct rdv_lane_policy policy;
-	struct rdv_rules *rules;   /* shares */
-	struct rdv_target *target; /* borrows */
+	struct rdv_rules *rules;    /* shares */
+	struct rdv_target *target;  /* borrows */
+	struct rdv_target *granted; /* borrows; of the call that is being ended, NULL = target */
+	uint32_t granted_route;
 	struct rdv_random random;
 	uint32_t unrecorded_max;
 	bool start_before_call, paused, stopped, folding, suspect_mode;

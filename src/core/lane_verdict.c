@@ -268,7 +268,7 @@ static struct rdv_booking book(struct rdv_lane *l, const struct ending *x)
 {
 	const struct rdv_entry *e = x->e;
 	struct rdv_call_report report = {
-		.route = l->target_route,
+		.route = l->granted ? l->granted_route : l->target_route,
 		.class = (enum rdv_class)e->class,
 		.probe = e->probe,
 		.attempt = e->charged + 1,
@@ -280,7 +280,7 @@ static struct rdv_booking book(struct rdv_lane *l, const struct ending *x)
 
 	if (report.attempt == 1 && e->class != RDV_CLASS_FIRST && e->state_segment)
 		report.attempt = 2; /* went out before, though nothing was charged */
-	return rdv_target_verdict(l->target, x->now, &report);
+	return rdv_target_verdict(l->granted ? l->granted : l->target, x->now, &report);
 }
 
 enum redrive_status rdv_lane_verdict(struct rdv_lane *l, struct rdv_now now, uint32_t ref, uint64_t call,

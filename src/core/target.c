@@ -2,7 +2,7 @@
  * two calls of every message.
  *
  * What always holds: with the breaker off the state is UP; HALF that reached its end, or a wait that is over, is seen
- * at the next call of any kind. What can fail: rdv_target_new and _join (memory, RDV_TARGET_ROUTES_MAX). Single thread.
+ * at the next call of any kind. What can fail: rdv_target_new and _join (memory). Single thread.
  */
 #include "target_state.h"
 #include <stdlib.h>
@@ -59,13 +59,12 @@ static bool grow_routes(struct rdv_target *t)
 
 uint32_t rdv_target_join(struct rdv_target *t, const struct rdv_route_policy *policy)
 {
-	uint32_t route = 0;
+	uint32_t route = t->free_routes ? 0 : t->route_count;
 	struct rdv_target_route *r;
 
 	while (route < t->route_count && t->routes[route]->used)
 		route++;
-	if (route == RDV_TARGET_ROUTES_MAX)
-		return UINT32_MAX;
+	t->free_routes -= route < t->route_count;
 	if (route == t->route_count) {
 		if (route == t->route_capacity && !grow_routes(t))
 			return UINT32_MAX;
@@ -107,6 +106,7 @@ void rdv_target_leave(struct rdv_target *t, uint32_t route)
 	rdv_families_free(r->families);
 	r->families = NULL;
 	r->used = false;
+	t->free_routes++;
 }
 
 void rdv_target_storm_resume(struct rdv_target *t, uint32_t route, struct rdv_now now)

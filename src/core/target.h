@@ -12,8 +12,6 @@
 #define RDV_CORE_TARGET_H
 #include "policy.h"
 
-#define RDV_TARGET_ROUTES_MAX 1024
-
 enum rdv_breaker_state { RDV_UP, RDV_DOWN, RDV_HALF };
 
 struct rdv_grant {
@@ -73,7 +71,7 @@ struct rdv_target;
 struct rdv_target *rdv_target_new(const struct rdv_target_policy *policy, uint64_t seed, struct rdv_now now);
 void rdv_target_free(struct rdv_target *t);
 void rdv_target_reload(struct rdv_target *t, const struct rdv_target_policy *policy, struct rdv_now now);
-/* Adds a route; returns its number on this target, UINT32_MAX when full. */
+/* Adds a route; returns its number on this target, UINT32_MAX without memory. */
 uint32_t rdv_target_join(struct rdv_target *t, const struct rdv_route_policy *policy);
 void rdv_target_route_reload(struct rdv_target *t, uint32_t route, const struct rdv_route_policy *policy);
 void rdv_target_leave(struct rdv_target *t, uint32_t route);

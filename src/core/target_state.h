@@ -24,8 +24,8 @@ struct rdv_target {
 	struct rdv_budget budget;
 	struct rdv_evidence evidence;
 	struct rdv_breaker_machine breaker;
-	struct rdv_target_route **routes; /* owns; slots are reused */
-	uint32_t route_count, route_capacity;
+	struct rdv_target_route **routes;                  /* owns; slots are reused */
+	uint32_t route_count, route_capacity, free_routes; /* free: slots of routes that have left */
 	uint32_t storm_changes;
 	int64_t second_end; /* mono ms of the next rdv_permits_second */
 };

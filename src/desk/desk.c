@@ -113,6 +113,11 @@ enum redrive_status rdv_desk_put(struct rdv_desk *d, struct rdv_block *envelope,
 	return rdv_desk_intake_put(&d->intake, &l);
 }
 
+void rdv_desk_set_hot(struct rdv_desk *d, int64_t hot_ms)
+{
+	d->hot_ms = hot_ms;
+}
+
 uint64_t rdv_desk_waiting(struct rdv_desk *d)
 {
 	return d->intake.waiting;

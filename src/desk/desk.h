@@ -55,6 +55,8 @@ struct rdv_desk_options {
 };
 enum redrive_status rdv_desk_open(const struct rdv_desk_options *options, struct rdv_desk **out,
 				  struct rdv_error *error) RDV_MUST_CHECK;
+/* How long letters stay hot, anew. Any thread. */
+void rdv_desk_set_hot(struct rdv_desk *d, int64_t hot_ms);
 /* Starts the writer and the runner; running plans go on. */
 enum redrive_status rdv_desk_start(struct rdv_desk *d, const struct rdv_desk_runtime *runtime,
 				   struct rdv_error *error) RDV_MUST_CHECK;

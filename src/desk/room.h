@@ -6,8 +6,9 @@
 #include "replay.h"
 
 struct rdv_desk {
-	char *dir; /* owns */
-	int64_t hot_ms, unknown_ms;
+	char *dir;              /* owns */
+	_Atomic int64_t hot_ms; /* the engine may change it */
+	int64_t unknown_ms;
 	struct rdv_desk_say say;
 	struct rdv_desk_store store;
 	struct rdv_desk_intake intake;

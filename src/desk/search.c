@@ -40,8 +40,9 @@ enum redrive_status rdv_desk_letter_make(struct rdv_desk *d, struct rdv_slice en
 		rdv_slice_to_text(out->envelope.replay, out->replay, sizeof out->replay);
 	if (decided.has_next)
 		rdv_base32_128(decided.next, out->next);
-	if (d->hot_ms > 0)
-		out->expires_at.ms = rdv_ms_add(out->envelope.dead_at.ms, d->hot_ms);
+	int64_t hot_ms = d->hot_ms;
+	if (hot_ms > 0)
+		out->expires_at.ms = rdv_ms_add(out->envelope.dead_at.ms, hot_ms);
 	return REDRIVE_OK;
 }
 

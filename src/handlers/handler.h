@@ -158,6 +158,8 @@ enum redrive_status rdv_lease_extend(struct rdv_handler *h, const char *token, i
 				     struct rdv_wall *expires_at) RDV_MUST_CHECK;
 /* Completes expired leases as timeouts; returns ms until the next (-1 none). The runtime calls it on its timer. */
 int64_t rdv_lease_expire(struct rdv_handler *h, struct rdv_now now);
+/* The default of leases that are given out from now on. */
+void rdv_lease_set_time(struct rdv_handler *h, int64_t lease_for_ms);
 /* A drain begins: calls that nobody has leased are given back at once with RDV_TRANSPORT_SHUTDOWN; leases go on. */
 void rdv_lease_recall(struct rdv_handler *h);
 /* Starts nothing by itself: calls that were submitted and not leased are given back with RDV_TRANSPORT_SHUTDOWN when

@@ -160,9 +160,9 @@ enum redrive_status rdv_lease_take(struct rdv_handler *base, uint32_t max, int64
 	struct rdv_leased leased;
 	struct rdv_now now;
 
+	pthread_mutex_lock(&h->mutex);
 	if (lease_for_ms <= 0)
 		lease_for_ms = h->options.lease_for_ms;
-	pthread_mutex_lock(&h->mutex);
 	if (!h->waiting && !h->cut && wait_ms > 0)
 		wait_for_calls(h, wait_ms);
 	now = rdv_now();
@@ -209,9 +209,9 @@ enum redrive_status rdv_lease_extend(struct rdv_handler *base, const char *token
 	enum redrive_status status;
 	uint32_t ref;
 
+	pthread_mutex_lock(&h->mutex);
 	if (lease_for_ms <= 0)
 		lease_for_ms = h->options.lease_for_ms;
-	pthread_mutex_lock(&h->mutex);
 	status = find(h, token, &ref);
 	if (!status) {
 		unlink_slot(h, ref);
@@ -344,6 +344,15 @@ static void submit(struct rdv_handler *base, struct rdv_call *list)
 	pthread_mutex_unlock(&h->mutex);
 	if (cut)
 		give_back(h, list);
+}
+
+void rdv_lease_set_time(struct rdv_handler *base, int64_t lease_for_ms)
+{
+	struct lease *h = (struct lease *)base;
+
+	pthread_mutex_lock(&h->mutex);
+	h->options.lease_for_ms = lease_for_ms;
+	pthread_mutex_unlock(&h->mutex);
 }
 
 void rdv_lease_recall(struct rdv_handler *base)

@@ -61,7 +61,7 @@ struct rdv_log {
 	struct rdv_store store;
 	struct rdv_log_pool *pool; /* shares */
 	int lock_fd;
-	uint64_t capacity, disk_free;
+	_Atomic uint64_t capacity, disk_free;
 	size_t buffer_size;
 	rdv_log_durable on_durable;
 	void *on_durable_ctx;

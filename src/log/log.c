@@ -224,6 +224,12 @@ void rdv_log_cancel(struct rdv_log *log)
 	pthread_mutex_unlock(&log->mutex);
 }
 
+void rdv_log_settle(struct rdv_log *log)
+{
+	pthread_mutex_lock(&log->mutex);
+	pthread_mutex_unlock(&log->mutex);
+}
+
 uint64_t rdv_log_durable_ticket(const struct rdv_log *log)
 {
 	return atomic_load(&log->durable);

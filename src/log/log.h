@@ -84,6 +84,10 @@ uint8_t *rdv_log_put(struct rdv_log *log, struct rdv_frame *frame);
 void rdv_log_end(struct rdv_log *log, bool batch, uint64_t *ticket);
 /* Releases the mutex; everything put since begin is taken back. */
 void rdv_log_cancel(struct rdv_log *log);
+/* Returns when no other thread is between begin and end. What it stored before, those that begin later see. */
+void rdv_log_settle(struct rdv_log *log);
+/* Capacity (0 = as at open: what is used and free, less disk_free) and disk_free anew. Any thread. */
+void rdv_log_set_limits(struct rdv_log *log, uint64_t capacity, uint64_t disk_free);
 /* Blocks until the ticket is durable. OK, FAILED, or TIMEOUT (-1 = for ever). */
 enum redrive_status rdv_log_wait(struct rdv_log *log, uint64_t ticket, int timeout_ms) RDV_MUST_CHECK;
 uint64_t rdv_log_durable_ticket(const struct rdv_log *log);

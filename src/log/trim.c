@@ -110,6 +110,26 @@ void rdv_log_check_disk(struct rdv_log *log, int64_t older_than_ms)
 		atomic_store(&log->free_bytes, bytes);
 }
 
+void rdv_log_set_limits(struct rdv_log *log, uint64_t capacity, uint64_t disk_free)
+{
+	uint64_t files;
+	uint32_t tail;
+
+	if (!capacity) {
+		rdv_log_check_disk(log, 0);
+		pthread_mutex_lock(&log->mutex);
+		tail = log->segments[0].number;
+		pthread_mutex_unlock(&log->mutex);
+		pthread_mutex_lock(&log->files_mutex);
+		files = log->ready - tail + 1 + log->spare_count;
+		pthread_mutex_unlock(&log->files_mutex);
+		capacity = files * log->store.segment_size + atomic_load(&log->free_bytes);
+		capacity = capacity > disk_free ? capacity - disk_free : 0;
+	}
+	atomic_store(&log->capacity, capacity);
+	atomic_store(&log->disk_free, disk_free);
+}
+
 static struct rdv_log_live *live_of(const struct rdv_log *log, uint32_t segment)
 {
 	return &log->live[segment & (log->live_capacity - 1)];

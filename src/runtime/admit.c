@@ -77,53 +77,15 @@ void rdv_admit_done(struct rdv_engine *e)
 		e->full_keys = k->next;
 		free(k);
 	}
-	free(e->topic_uses);
 }
 
-static unsigned readers_of(const struct rdv_engine *e, const struct rdv_topic *topic)
+void rdv_admit_topics(struct rdv_engine *e)
 {
-	unsigned readers = 0;
-
-	for (const struct rdv_route *r = e->routes; r; r = r->next)
-		readers += r->topic == topic;
-	return readers;
-}
-
-enum redrive_status rdv_admit_topics(struct rdv_engine *e)
-{
-	struct rdv_topic_use *uses, *old;
-	size_t count = 0, most = 0;
-
-	for (const struct rdv_route *r = e->routes; r; r = r->next)
-		most++;
-	uses = calloc(most + 1, sizeof *uses);
-	if (!uses)
-		return REDRIVE_NO_MEMORY;
+	rdv_topics_readers_begin(e->topics);
 	for (const struct rdv_route *r = e->routes; r; r = r->next) {
-		size_t i = 0;
+		const struct rdv_dedupe_policy *dedupe = &r->options.lane.dedupe;
 
-		while (i < count && uses[i].topic != r->topic)
-			i++;
-		if (i == count)
-			uses[count++] = (struct rdv_topic_use){r->topic, readers_of(e, r->topic)};
+		rdv_topic_reader(r->topic, dedupe->by == RDV_DEDUPE_OFF ? 0 : dedupe->ttl_ms);
 	}
-	pthread_mutex_lock(&e->admit_mutex);
-	old = e->topic_uses;
-	e->topic_uses = uses;
-	e->topic_use_count = count;
-	pthread_mutex_unlock(&e->admit_mutex);
-	free(old);
-	return REDRIVE_OK;
-}
-
-struct rdv_topic *rdv_admit_topic(struct rdv_engine *e, struct rdv_slice name)
-{
-	struct rdv_topic *found = NULL;
-
-	pthread_mutex_lock(&e->admit_mutex);
-	for (size_t i = 0; i < e->topic_use_count && !found; i++)
-		if (rdv_slice_is(name, rdv_topic_name(e->topic_uses[i].topic)))
-			found = e->topic_uses[i].topic;
-	pthread_mutex_unlock(&e->admit_mutex);
-	return found;
+	rdv_topics_readers_end(e->topics);
 }

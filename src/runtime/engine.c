@@ -1,4 +1,4 @@
-/* engine.c - opening, starting, stopping; publishing; commands to the core thread.
+/* engine.c - opening, starting, stopping; commands to the core thread.
  *
  * open reads who is in the log (and so says early when it is held, damaged or too new); routes are added; start makes
  * the lanes, reads everything, and starts the threads. stop lets the core thread drain and write CLOSE, then ends the
@@ -40,16 +40,6 @@ void rdv_engine_wake(struct rdv_engine *e)
 }
 
 /* ---- open ---- */
-
-static void defaults(struct rdv_engine_options *o)
-{
-	o->body_max = o->body_max ? o->body_max : 1u << 20;
-	o->headers_max = o->headers_max ? o->headers_max : 64u << 10;
-	o->batch_max = o->batch_max ? o->batch_max : 16u << 20;
-	o->ids = o->ids ? o->ids : 10000000;
-	o->drain_ms = o->drain_ms > 0 ? o->drain_ms : 0;
-	o->hot_ms = o->hot_ms ? o->hot_ms : 7 * 24 * 3600 * 1000ll;
-}
 
 static enum redrive_status init_parts(struct rdv_engine *e)
 {
@@ -94,7 +84,7 @@ enum redrive_status rdv_engine_open(const struct rdv_engine_options *options, st
 	if (!e)
 		return REDRIVE_NO_MEMORY;
 	e->options = *options;
-	defaults(&e->options);
+	rdv_engine_settle_limits(e);
 	e->dir = strdup(options->dir);
 	e->now = rdv_now();
 	rdv_target_policy_defaults(&policy);
@@ -140,7 +130,7 @@ struct rdv_handler *rdv_engine_handler(struct rdv_engine *e, const char *route)
 {
 	struct rdv_route *r = rdv_route_find(e, route);
 
-	return r ? r->handler : NULL;
+	return r ? r->outlet->handler : NULL;
 }
 
 /* ---- start ---- */
@@ -182,11 +172,10 @@ static enum redrive_status open_everything(struct rdv_engine *e, struct rdv_erro
 		status = rdv_route_lanes(e, r, error);
 	if (status == REDRIVE_OK)
 		status = rdv_loop_open_lanes(e, !e->clean);
-	if (status == REDRIVE_OK)
-		status = rdv_admit_topics(e);
-	if (status == REDRIVE_OK)
-		status = commit_all(e, error);
-	return status;
+	if (status != REDRIVE_OK)
+		return status;
+	rdv_admit_topics(e);
+	return commit_all(e, error);
 }
 
 static enum redrive_status start_threads(struct rdv_engine *e, struct rdv_error *error)
@@ -309,13 +298,23 @@ static void close_loop(struct rdv_engine *e)
 	uv_loop_close(&e->loop);
 }
 
-static void free_routes(struct rdv_route *r)
+static void free_routes(struct rdv_engine *e, struct rdv_route *r)
 {
 	while (r) {
 		struct rdv_route *next = r->next;
 
-		rdv_route_free(r);
+		rdv_route_free(e, r);
 		r = next;
+	}
+}
+
+static void free_outlets(struct rdv_outlet *o)
+{
+	while (o) {
+		struct rdv_outlet *next = o->next;
+
+		rdv_outlet_free(o);
+		o = next;
 	}
 }
 
@@ -335,9 +334,14 @@ static void free_lists(struct rdv_engine *e)
 	while (e->feeds) {
 		struct rdv_feed *next = e->feeds->next;
 
-		free(e->feeds->strands);
-		free(e->feeds);
+		rdv_feed_free(e->feeds);
 		e->feeds = next;
+	}
+	while (e->old_seats) {
+		struct rdv_seat *next = e->old_seats->next;
+
+		free(e->old_seats);
+		e->old_seats = next;
 	}
 	while (e->units) {
 		struct rdv_unit *next = e->units->next;
@@ -363,8 +367,10 @@ void rdv_engine_free(struct rdv_engine *e)
 	if (e->thread_started || e->stage == RDV_ENGINE_RUNNING)
 		rdv_engine_stop(e);
 	free_strands(e); /* their lanes look at the windows */
-	free_routes(e->routes);
-	free_routes(e->gone);
+	free_routes(e, e->routes);
+	free_routes(e, e->gone);
+	free_outlets(e->old_outlets);
+	free_outlets(e->old_leases);
 	if (e->http_pool)
 		rdv_http_pool_free(e->http_pool);
 	if (e->exec_pool)
@@ -392,79 +398,6 @@ void rdv_engine_free(struct rdv_engine *e)
 	free(e);
 }
 
-/* ---- publishing ---- */
-
-static enum redrive_status check_sizes(const struct rdv_engine *e, const struct rdv_message *m, size_t count,
-				       struct rdv_error *error)
-{
-	uint64_t all = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		uint64_t headers = m[i].content_type.size + m[i].traceparent.size;
-
-		for (size_t h = 0; h < m[i].header_count; h++)
-			headers += m[i].headers[h].name.size + m[i].headers[h].value.size;
-		if (m[i].body.size > e->options.body_max)
-			return rdv_error_set(error, REDRIVE_TOO_LARGE,
-					     "message %zu: a body of %zu bytes, at most %llu are allowed", i + 1,
-					     m[i].body.size, (unsigned long long)e->options.body_max);
-		if (headers > e->options.headers_max)
-			return rdv_error_set(error, REDRIVE_TOO_LARGE,
-					     "message %zu: headers of %llu bytes, at most %llu are allowed", i + 1,
-					     (unsigned long long)headers, (unsigned long long)e->options.headers_max);
-		all += headers + m[i].body.size + m[i].key.size + m[i].id.size;
-	}
-	if (count > 1 && all > e->options.batch_max)
-		return rdv_error_set(error, REDRIVE_TOO_LARGE, "a batch of %llu bytes, at most %llu are allowed",
-				     (unsigned long long)all, (unsigned long long)e->options.batch_max);
-	return REDRIVE_OK;
-}
-
-static enum redrive_status publish(struct rdv_engine *e, struct rdv_slice name, const struct rdv_message *messages,
-				   size_t count, struct rdv_published_at *results, uint64_t *ticket,
-				   struct rdv_error *error)
-{
-	struct rdv_topic *topic;
-	enum redrive_status status;
-
-	if (!atomic_load_explicit(&e->accepts, memory_order_relaxed))
-		return atomic_load(&e->log_failed)
-			       ? rdv_error_set(error, REDRIVE_FAILED, "the journal has failed: restart after repair")
-			       : rdv_error_set(error, REDRIVE_CLOSED, "not running");
-	topic = rdv_admit_topic(e, name);
-	if (!topic)
-		return rdv_error_set(error, REDRIVE_NOT_FOUND, "no route reads topic '%.*s'",
-				     (int)(name.size > 200 ? 200 : name.size), (const char *)name.data);
-	status = check_sizes(e, messages, count, error);
-	if (status != REDRIVE_OK)
-		return status;
-	return rdv_topic_publish(topic, messages, count, rdv_wall_now(), results, ticket, error);
-}
-
-enum redrive_status rdv_engine_publish(struct rdv_engine *e, struct rdv_slice topic, const struct rdv_message *messages,
-				       size_t count, struct rdv_published_at *results, rdv_publish_done done, void *ctx,
-				       struct rdv_error *error)
-{
-	uint64_t ticket = 0;
-	enum redrive_status status = publish(e, topic, messages, count, results, &ticket, error);
-
-	return status == REDRIVE_OK ? rdv_writer_await(&e->writer, ticket, done, ctx) : status;
-}
-
-enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_slice topic,
-					    const struct rdv_message *messages, size_t count,
-					    struct rdv_published_at *results, struct rdv_error *error)
-{
-	uint64_t ticket = 0;
-	enum redrive_status status = publish(e, topic, messages, count, results, &ticket, error);
-
-	if (status == REDRIVE_OK)
-		status = rdv_writer_wait(&e->writer, ticket);
-	if (status == REDRIVE_FAILED)
-		rdv_error_set(error, status, "the journal has failed: restart after repair");
-	return status;
-}
-
 /* ---- small questions ---- */
 
 bool rdv_engine_ready(struct rdv_engine *e, const char **why)
@@ -484,11 +417,6 @@ bool rdv_engine_ready(struct rdv_engine *e, const char **why)
 	return !*why;
 }
 
-const struct rdv_engine_options *rdv_engine_limits(const struct rdv_engine *e)
-{
-	return &e->options;
-}
-
 struct rdv_desk *rdv_engine_desk(struct rdv_engine *e)
 {
 	return e->desk;
@@ -497,14 +425,4 @@ struct rdv_desk *rdv_engine_desk(struct rdv_engine *e)
 struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e)
 {
 	return e->id;
-}
-
-static void do_set_drain(struct rdv_engine *e, void *ctx)
-{
-	e->options.drain_ms = *(const int64_t *)ctx;
-}
-
-void rdv_engine_set_drain(struct rdv_engine *e, int64_t drain_ms)
-{
-	(void)!rdv_engine_call(e, do_set_drain, &drain_ms); /* not OK: it stops already, with the time it had */
 }

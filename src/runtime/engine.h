@@ -75,14 +75,14 @@ struct rdv_handler *rdv_engine_handler(struct rdv_engine *e, const char *route);
 /* Recovers into the routes' lanes, opens the desk in <dir>/letters and <dir>/control.db, starts the threads. */
 enum redrive_status rdv_engine_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* All or nothing: the whole new set of routes. REFUSED names what cannot change at run time (source, order, handler
- * kind). Any thread. */
-enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count,
+ * kind). `limits`: options of which the sizes and times are taken (journal, disk_free, ids, body_max, headers_max,
+ * batch_max, drain_ms, hot_ms); NULL = as they are. Any thread. */
+enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_engine_options *limits,
+				      const struct rdv_route_options *routes, size_t count,
 				      struct rdv_error *error) RDV_MUST_CHECK;
 /* No new dispatches or publishes; waits for calls in flight up to drain_ms, cuts the rest, records, CLOSE, stops all
  * threads. */
 void rdv_engine_stop(struct rdv_engine *e);
-/* How long calls in flight may go on at the next stop. Any thread. */
-void rdv_engine_set_drain(struct rdv_engine *e, int64_t drain_ms);
 void rdv_engine_free(struct rdv_engine *e); /* stops first if needed */
 
 /* ---- any thread ---- */
@@ -101,7 +101,6 @@ enum redrive_status rdv_engine_call(struct rdv_engine *e, void (*fn)(struct rdv_
 				    void *ctx) RDV_MUST_CHECK;
 /* Can take traffic? false: *why is set (static text). */
 bool rdv_engine_ready(struct rdv_engine *e, const char **why);
-const struct rdv_engine_options *rdv_engine_limits(const struct rdv_engine *e);
 struct rdv_desk *rdv_engine_desk(struct rdv_engine *e); /* NULL before start */
 struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e);
 

@@ -59,6 +59,9 @@ static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 	rdv_buffer_done(&f->scratch);
 	rdv_route_info_unref(f->info);
 	f->route->open_calls--;
+	f->outlet->calls--;
+	f->seat->calls--;
+	f->seat->unit->wake.ms = 0;
 	f->wait_next = e->free_flights;
 	e->free_flights = f;
 	e->open_flights--;
@@ -118,9 +121,22 @@ static bool look_again(struct rdv_flight *f, bool state)
 	return true;
 }
 
+/* What ends in between is booked at the target that granted the call, though its route may have left that. */
+static void book_where_granted(struct rdv_flight *f)
+{
+	rdv_lane_granted_by(f->strand->lane, f->seat->unit->target, f->seat->number);
+}
+
+static void book_at_home(struct rdv_flight *f)
+{
+	rdv_lane_granted_by(f->strand->lane, NULL, 0);
+}
+
 static void end_damaged(struct rdv_engine *e, struct rdv_flight *f)
 {
+	book_where_granted(f);
 	rdv_lane_damaged(f->strand->lane, e->now, f->entry, f->number, e->effects);
+	book_at_home(f);
 	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);
 }
@@ -308,6 +324,10 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->route = s->route;
 	f->info = rdv_route_info_ref(s->route->info);
 	f->route->open_calls++;
+	f->seat = s->route->seat;
+	f->seat->calls++;
+	f->outlet = s->route->outlet;
+	f->outlet->calls++;
 	f->body = effect->dispatch.body;
 	f->state = effect->dispatch.state;
 	f->number = effect->dispatch.call;
@@ -368,8 +388,10 @@ static bool pass_dedupe(struct rdv_engine *e, struct rdv_flight *f)
 	if (!f->call.idempotency_key.size)
 		return true;
 	rdv_strand_touch(e, f->strand);
+	book_where_granted(f);
 	answer = rdv_lane_dedupe(f->strand->lane, e->now, f->entry, f->number,
 				 rdv_topic_id_hash(f->strand->feed->topic, f->call.idempotency_key), e->effects);
+	book_at_home(f);
 	if (answer == RDV_DEDUPE_PROCEED)
 		return true;
 	rdv_strand_nudge(e, f->strand);
@@ -389,8 +411,8 @@ static void hand_over(struct rdv_engine *e, struct rdv_flight *f)
 		rdv_histogram_add(&r->metrics.age_seconds,
 				  (double)(e->now.wall.ms - (int64_t)rdv_get_u64(f->call.payload.data + 24)) / 1000);
 	f->call.next = NULL;
-	*r->submit_end = &f->call;
-	r->submit_end = &f->call.next;
+	*f->outlet->submit_end = &f->call;
+	f->outlet->submit_end = &f->call.next;
 }
 
 static void read_history_facts(struct rdv_flight *f)
@@ -445,15 +467,15 @@ void rdv_flight_synced(struct rdv_engine *e)
 	}
 }
 
-static void submit_route(struct rdv_route *r)
+static void submit_calls(struct rdv_outlet *o)
 {
-	struct rdv_call *list = r->submit;
+	struct rdv_call *list = o->submit;
 
 	if (!list)
 		return;
-	r->submit = NULL;
-	r->submit_end = &r->submit;
-	r->handler->ops->submit(r->handler, list);
+	o->submit = NULL;
+	o->submit_end = &o->submit;
+	o->handler->ops->submit(o->handler, list);
 }
 
 static void submit_jobs(struct rdv_engine *e, struct rdv_job_list *list, bool urgent)
@@ -472,9 +494,11 @@ void rdv_flight_submit(struct rdv_engine *e)
 	submit_jobs(e, &e->urgent, true);
 	submit_jobs(e, &e->later, false);
 	for (struct rdv_route *r = e->routes; r; r = r->next)
-		submit_route(r);
+		submit_calls(r->outlet);
 	for (struct rdv_route *r = e->gone; r; r = r->next)
-		submit_route(r);
+		submit_calls(r->outlet);
+	for (struct rdv_outlet *o = e->old_outlets; o; o = o->next)
+		submit_calls(o);
 }
 
 /* ---- and back ---- */
@@ -506,9 +530,13 @@ static void verdict(struct rdv_engine *e, struct rdv_flight *f)
 {
 	enum redrive_status status;
 
-	status = rdv_dispatcher_verdict(f->route->unit->dispatcher, e->now, f->strand->lane, f->entry, f->number,
-					&f->verdict, rdv_block_slice(f->history), e->effects);
-	if (status != REDRIVE_OK && status != REDRIVE_NOT_FOUND)
+	book_where_granted(f);
+	status = rdv_lane_verdict(f->strand->lane, e->now, f->entry, f->number, &f->verdict,
+				  rdv_block_slice(f->history), e->effects);
+	book_at_home(f);
+	if (status == REDRIVE_OK)
+		rdv_dispatcher_refund(f->seat->unit->dispatcher, e->now, f->strand->lane, e->effects);
+	else if (status != REDRIVE_NOT_FOUND)
 		rdv_engine_fail(e, redrive_status_text(status));
 	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);

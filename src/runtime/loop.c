@@ -228,34 +228,40 @@ static bool run_units(struct rdv_engine *e)
 	return more;
 }
 
-static void expire_leases(struct rdv_engine *e)
+static void expire_leases_of(struct rdv_engine *e, struct rdv_route *routes)
 {
-	for (struct rdv_route *r = e->routes; r; r = r->next) {
+	for (struct rdv_route *r = routes; r; r = r->next) {
 		int64_t next;
 
 		if (r->options.handler != RDV_HANDLER_LEASE || !r->open_calls || r->lease_ms > e->now.mono.ms)
 			continue;
-		next = rdv_lease_expire(r->handler, e->now);
+		next = rdv_lease_expire(r->outlet->handler, e->now);
 		r->lease_ms = e->now.mono.ms + (next < 0 || next > 100 ? 100 : next < 1 ? 1 : next);
 	}
 }
 
+static void expire_leases(struct rdv_engine *e)
+{
+	expire_leases_of(e, e->routes);
+	expire_leases_of(e, e->gone);
+}
+
 /* ---- the end ---- */
 
-static void cut_route(struct rdv_route *r)
+static void cut(struct rdv_outlet *o)
 {
-	r->handler->ops->cut(r->handler);
-	for (size_t i = 0; i < r->old_handler_count; i++)
-		r->old_handlers[i]->ops->cut(r->old_handlers[i]);
+	o->handler->ops->cut(o->handler);
 }
 
 static void cut_calls(struct rdv_engine *e)
 {
 	e->cut = true;
 	for (struct rdv_route *r = e->routes; r; r = r->next)
-		cut_route(r);
+		cut(r->outlet);
 	for (struct rdv_route *r = e->gone; r; r = r->next)
-		cut_route(r);
+		cut(r->outlet);
+	for (struct rdv_outlet *o = e->old_outlets; o; o = o->next)
+		cut(o);
 }
 
 static void put_close(struct rdv_engine *e)
@@ -302,7 +308,7 @@ static void recall_leases(struct rdv_engine *e)
 {
 	for (struct rdv_route *r = e->routes; r; r = r->next)
 		if (r->options.handler == RDV_HANDLER_LEASE)
-			rdv_lease_recall(r->handler);
+			rdv_lease_recall(r->outlet->handler);
 }
 
 static bool wind_down(struct rdv_engine *e)
@@ -352,21 +358,25 @@ static bool turn(struct rdv_engine *e)
 	rdv_flight_submit(e);
 	expire_leases(e);
 	rdv_admit_review(e);
-	if (e->gone)
-		rdv_route_reap(e);
+	rdv_engine_reap(e);
 	return more;
+}
+
+static int64_t next_lease(const struct rdv_route *routes, int64_t until)
+{
+	for (const struct rdv_route *r = routes; r; r = r->next)
+		if (r->options.handler == RDV_HANDLER_LEASE && r->open_calls && r->lease_ms < until)
+			until = r->lease_ms;
+	return until;
 }
 
 static int64_t sleep_ms(const struct rdv_engine *e)
 {
-	int64_t until = e->now.mono.ms + RDV_TICK_MS;
+	int64_t until = next_lease(e->gone, next_lease(e->routes, e->now.mono.ms + RDV_TICK_MS));
 
 	for (const struct rdv_unit *u = e->units; u && may_dispatch(e); u = u->next)
 		if (u->wake.ms < until)
 			until = u->wake.ms;
-	for (const struct rdv_route *r = e->routes; r; r = r->next)
-		if (r->options.handler == RDV_HANDLER_LEASE && r->open_calls && r->lease_ms < until)
-			until = r->lease_ms;
 	if (e->drain_until && !e->cut && e->drain_until < until)
 		until = e->drain_until;
 	return until > e->now.mono.ms ? until - e->now.mono.ms : 0;
@@ -407,10 +417,8 @@ static void count_recovered(void *ctx, enum rdv_record type, uint64_t seq, struc
 	rdv_log_live(e->log, place.segment, 1, place.length);
 }
 
-void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, bool unclean)
+void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, uint64_t next, bool unclean)
 {
-	uint64_t next = rdv_topic_next_offset(s->feed->topic, s->feed->partition);
-
 	if (next > s->end)
 		next = s->end;
 	if (next < s->start)
@@ -434,11 +442,11 @@ enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean)
 			if (rdv_strand_mark(e, s) != REDRIVE_OK)
 				return REDRIVE_FAILED;
 		}
-		rdv_loop_open_lane(e, s, unclean);
+		rdv_loop_open_lane(e, s, rdv_topic_next_offset(s->feed->topic, s->feed->partition), unclean);
 	}
 	rdv_effects_run(e);
 	for (struct rdv_strand *s = e->strands; s; s = s->next)
-		if (s->route && rdv_dispatcher_add(s->route->unit->dispatcher, s->lane) != REDRIVE_OK)
+		if (s->route && rdv_dispatcher_add(s->route->seat->unit->dispatcher, s->lane) != REDRIVE_OK)
 			return REDRIVE_NO_MEMORY;
 	return e->failed ? REDRIVE_FAILED : REDRIVE_OK;
 }

@@ -74,15 +74,15 @@ static void describe_route(struct rdv_engine *e, struct route_question *q, const
 	if (!s)
 		return;
 	q->by_number[r->number] = (uint32_t)q->count;
-	snprintf(s->target, sizeof s->target, "%s", r->unit->name);
+	snprintf(s->target, sizeof s->target, "%s", r->seat->unit->name);
 	s->partitions = r->options.partitions;
 	s->handler = r->options.handler;
 	s->breaker_on = r->options.target_policy.breaker.on;
 	s->budget_on = r->options.target_policy.budget.on;
-	s->storm_held = rdv_target_storm_held(r->unit->target, r->unit_route);
+	s->storm_held = rdv_target_storm_held(r->seat->unit->target, r->seat->number);
 	s->sla_ms = r->options.sla_ms;
 	s->importance_high = r->options.importance_high;
-	rdv_target_status(r->unit->target, e->now, &s->target_status);
+	rdv_target_status(r->seat->unit->target, e->now, &s->target_status);
 	s->state = state_of(e);
 	if (e->failed)
 		snprintf(s->detail, sizeof s->detail, "nothing can be recorded: the journal has failed");
@@ -202,7 +202,7 @@ static void do_pause(struct rdv_engine *e, void *ctx)
 		return;
 	}
 	if (!o->paused)
-		rdv_target_storm_resume(r->unit->target, r->unit_route, e->now);
+		rdv_target_storm_resume(r->seat->unit->target, r->seat->number, e->now);
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
 		if (s->route != r || !s->lane)
 			continue;
@@ -371,25 +371,28 @@ struct lease_question {
 	enum redrive_status status;
 };
 
-static bool lease_is(const struct rdv_route *r, const struct lease_question *q)
+static struct rdv_outlet *lease_of_number(struct rdv_engine *e, uint32_t number)
 {
-	if (q->by_number)
-		return r->options.handler == RDV_HANDLER_LEASE && r->options.lease.number == q->number;
-	return strcmp(r->info->name, q->route) == 0;
+	struct rdv_outlet *found = e->old_leases;
+
+	while (found && found->number != number)
+		found = found->next;
+	for (struct rdv_route *r = e->routes; r && !found; r = r->next)
+		found = r->outlet->number == number ? r->outlet : NULL;
+	for (struct rdv_route *r = e->gone; r && !found; r = r->next)
+		found = r->outlet->number == number ? r->outlet : NULL;
+	return found;
 }
 
 static void do_lease(struct rdv_engine *e, void *ctx)
 {
 	struct lease_question *q = ctx;
-	struct rdv_route *found = NULL;
+	struct rdv_route *r = q->by_number ? NULL : rdv_route_find(e, q->route);
+	struct rdv_outlet *found = q->by_number ? lease_of_number(e, q->number) : r ? r->outlet : NULL;
 
-	for (struct rdv_route *r = e->routes; r && !found; r = r->next)
-		found = lease_is(r, q) ? r : NULL;
-	for (struct rdv_route *r = e->gone; r && !found && q->by_number; r = r->next)
-		found = lease_is(r, q) ? r : NULL;
 	if (!found)
 		q->status = REDRIVE_NOT_FOUND;
-	else if (found->options.handler != RDV_HANDLER_LEASE)
+	else if (found->kind != RDV_HANDLER_LEASE)
 		q->status = REDRIVE_CONFLICT;
 	else
 		q->handler = found->handler;

@@ -102,7 +102,7 @@ static void do_health(struct rdv_engine *e, void *ctx)
 	a->status = r ? REDRIVE_OK : REDRIVE_NOT_FOUND;
 	if (!r)
 		return;
-	rdv_target_status(r->unit->target, e->now, &status);
+	rdv_target_status(r->seat->unit->target, e->now, &status);
 	a->up = status.state == RDV_UP;
 	a->dedupe = r->options.lane.dedupe.by != RDV_DEDUPE_OFF;
 }

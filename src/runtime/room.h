@@ -51,7 +51,27 @@ struct rdv_unit {
 	struct rdv_target *target;         /* owns */
 	struct rdv_dispatcher *dispatcher; /* owns */
 	struct rdv_mono wake;              /* when to run again */
-	unsigned routes;
+	size_t seats;                      /* it goes with the last one */
+	size_t expected;                   /* lanes that a reload is about to bring here */
+	bool linked;                       /* among the engine's */
+};
+
+/* A route's place at a target. Each call keeps the one that granted it, and ends there. */
+struct rdv_seat {
+	struct rdv_seat *next; /* of those that their routes have left */
+	struct rdv_unit *unit;
+	uint32_t number; /* of the route, at the target */
+	uint64_t calls;
+};
+
+/* A route's handler. Each call keeps the one that it was granted for, and goes there. */
+struct rdv_outlet {
+	struct rdv_outlet *next;     /* of those that their routes have given up */
+	struct rdv_handler *handler; /* owns */
+	struct rdv_call *submit, **submit_end;
+	enum rdv_handler_kind kind;
+	uint32_t number; /* lease tokens carry it */
+	uint64_t calls;
 };
 
 struct rdv_strand {
@@ -65,14 +85,16 @@ struct rdv_strand {
 	uint64_t epoch, last_ticket;
 	uint32_t mark_segment; /* of the record that says it is retired; 0 = none */
 	bool touched, unsynced, orphan, discarded;
+	bool promised; /* its feed has a place for it */
 };
 
 struct rdv_feed {
 	struct rdv_topic *topic;
 	uint32_t partition, stream;
 	struct rdv_strand **strands; /* owns the array */
-	size_t count;
+	size_t count, capacity, promised;
 	uint64_t next_offset; /* the next new message; what comes below it was re-appended */
+	uint64_t cut;         /* during a reload: where new lanes begin and removed ones end; UINT64_MAX = not said */
 	struct rdv_feed *next;
 };
 
@@ -82,15 +104,12 @@ struct rdv_route {
 	struct rdv_route_info *info;      /* shares */
 	struct rdv_route_options options; /* numbers only; texts are in info */
 	struct rdv_topic *topic;
-	struct rdv_unit *unit;
-	uint32_t unit_route;
-	struct rdv_handler *handler;       /* owns */
-	struct rdv_handler **old_handlers; /* owns: replaced by reloads */
-	size_t old_handler_count;
-	struct rdv_call *submit, **submit_end;
+	struct rdv_seat *seat;     /* owns */
+	struct rdv_outlet *outlet; /* owns */
 	uint64_t open_calls;
 	int64_t lease_ms; /* core's mono when leases are to be looked at; lease handlers */
 	bool gone;        /* removed; waits for its open calls */
+	bool kept;        /* during a reload: it is in the new set */
 	struct rdv_route_metrics metrics;
 };
 
@@ -107,6 +126,8 @@ struct rdv_flight {
 	struct rdv_job job;
 	struct rdv_strand *strand;
 	struct rdv_route *route;
+	struct rdv_seat *seat;
+	struct rdv_outlet *outlet;
 	struct rdv_route_info *info; /* shares */
 	struct rdv_recent *pin;
 	struct rdv_block *history;    /* owns: STATE payload */
@@ -141,11 +162,6 @@ struct rdv_job_list { /* collected in a turn, handed over together */
 struct rdv_stream_use {
 	struct rdv_feed *feed;
 	struct rdv_strand *strand;
-};
-
-struct rdv_topic_use { /* topics that routes read: publishers look here */
-	struct rdv_topic *topic;
-	unsigned readers;
 };
 
 struct rdv_letter_retry { /* letters that the desk could not take yet */
@@ -183,6 +199,9 @@ struct rdv_engine {
 
 	struct rdv_unit *units;
 	struct rdv_route *routes, *gone;
+	struct rdv_seat *old_seats;     /* owns; left by their routes while calls were open */
+	struct rdv_outlet *old_outlets; /* owns; and given up, likewise */
+	struct rdv_outlet *old_leases;  /* owns; without calls, but pullers may still ask them */
 	struct rdv_strand *strands;
 	struct rdv_window *windows; /* owns; never freed before the end, as lanes outlive their routes */
 	struct rdv_feed *feeds;
@@ -246,8 +265,9 @@ struct rdv_engine {
 	pthread_mutex_t admit_mutex;
 	struct rdv_full_key *full_keys;
 	_Atomic unsigned full_count;
-	struct rdv_topic_use *topic_uses; /* owns */
-	size_t topic_use_count;
+	struct {
+		_Atomic uint64_t body, headers, batch;
+	} most;               /* bytes of a message that is published */
 	_Atomic bool accepts; /* publishing */
 	_Atomic bool log_failed;
 };
@@ -258,6 +278,10 @@ void rdv_engine_say(struct rdv_engine *e, int level, const char *fmt, ...) RDV_P
 void rdv_engine_fail(struct rdv_engine *e, const char *why);
 void rdv_engine_wake(struct rdv_engine *e);
 
+/* ---- publish.c ---- */
+void rdv_engine_settle_limits(struct rdv_engine *e); /* those that the options say */
+void rdv_engine_set_limits(struct rdv_engine *e, const struct rdv_engine_options *limits);
+
 /* ---- recover.c ---- */
 /* Opens the log, which stays open; first pass: topics, lanes' identities. */
 enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
@@ -267,14 +291,20 @@ enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *e
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
 
 /* ---- strand.c ---- */
-struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic,
-			     uint32_t partition); /* NULL without memory */
+struct rdv_feed *rdv_feed_find(struct rdv_engine *e, const struct rdv_topic *topic, uint32_t partition);
+/* With room in the table of streams; not known to anybody before it is linked. NULL without memory. */
+struct rdv_feed *rdv_feed_new(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition);
+void rdv_feed_link(struct rdv_engine *e, struct rdv_feed *feed);
+void rdv_feed_free(struct rdv_feed *feed);
+/* Found or made and linked; NULL without memory. */
+struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition);
 struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
 				  uint64_t start, uint64_t epoch);
 void rdv_strand_free(struct rdv_strand *s);
 void rdv_windows_free(struct rdv_engine *e);
-enum redrive_status rdv_strand_attach(struct rdv_engine *e,
-				      struct rdv_strand *s) RDV_MUST_CHECK; /* into feed and streams */
+/* Into feed and streams; it cannot fail when a place was promised. */
+enum redrive_status rdv_strand_promise(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
+enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
 struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane);
 void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s);
 /* Something changed in its lane: it is flushed in this turn, and its target looks for work again. */
@@ -329,32 +359,49 @@ enum redrive_status rdv_loop_init(struct rdv_engine *e, struct rdv_error *error)
 enum redrive_status rdv_loop_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* Opens the lanes: their first records, what was left to do. Before the threads run. */
 enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean) RDV_MUST_CHECK;
-void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, bool unclean);
+/* next: the first offset that it has not been given. */
+void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, uint64_t next, bool unclean);
 void rdv_loop_stop_lanes(struct rdv_engine *e);
 
+/* ---- unit.c ---- */
+/* The name of the target that a route is to have. */
+void rdv_unit_name(const struct rdv_route_options *options, struct rdv_buffer *out);
+bool rdv_unit_same_policy(const struct rdv_target_policy *a, const struct rdv_target_policy *b);
+struct rdv_unit *rdv_unit_find(struct rdv_engine *e, const char *name);
+struct rdv_unit *rdv_unit_new(struct rdv_engine *e, const char *name, const struct rdv_target_policy *policy);
+void rdv_unit_link(struct rdv_engine *e, struct rdv_unit *u);
+void rdv_unit_set_policy(struct rdv_engine *e, struct rdv_unit *u, const struct rdv_target_policy *policy);
+void rdv_unit_free(struct rdv_unit *u);
+/* NULL without memory. */
+struct rdv_seat *rdv_seat_new(struct rdv_unit *u, const struct rdv_route_policy *policy);
+/* It leaves the target, now or with the last call that was granted there; nothing for NULL. */
+void rdv_seat_leave(struct rdv_engine *e, struct rdv_seat *seat);
+void rdv_seat_reap(struct rdv_engine *e);
+
+/* ---- outlet.c ---- */
+enum redrive_status rdv_outlet_new(struct rdv_engine *e, const struct rdv_route_options *options,
+				   struct rdv_outlet **out, struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_outlet_free(struct rdv_outlet *o);
+/* Freed now or with the last call that went there; nothing for NULL. */
+void rdv_outlet_leave(struct rdv_engine *e, struct rdv_outlet *o);
+void rdv_outlet_reap(struct rdv_engine *e);
+
 /* ---- route.c ---- */
+enum redrive_status rdv_route_check(const struct rdv_route_options *options, struct rdv_error *error) RDV_MUST_CHECK;
 enum redrive_status rdv_route_add(struct rdv_engine *e, const struct rdv_route_options *options, struct rdv_route **out,
 				  struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_route_check(const struct rdv_route_options *options, struct rdv_error *error) RDV_MUST_CHECK;
-/* *number: of the handler, for lease tokens. */
-enum redrive_status rdv_route_make_handler(struct rdv_engine *e, const struct rdv_route_options *options,
-					   uint32_t *number, struct rdv_handler **out,
-					   struct rdv_error *error) RDV_MUST_CHECK;
-enum redrive_status rdv_route_add_made(struct rdv_engine *e, const struct rdv_route_options *options,
-				       struct rdv_handler *handler, struct rdv_route **out,
-				       struct rdv_error *error) RDV_MUST_CHECK; /* takes the handler */
-bool rdv_route_same_target(const struct rdv_route_options *a,
-			   const struct rdv_route_options *b); /* false: shared, but they disagree */
-void rdv_route_forget_units(struct rdv_engine *e, const struct rdv_route_options *routes, size_t count);
-enum redrive_status rdv_route_change_unit(struct rdv_engine *e, struct rdv_route *r, const struct rdv_route_options *o,
-					  struct rdv_error *error) RDV_MUST_CHECK;
-void rdv_route_replace_handler(struct rdv_route *r, struct rdv_handler *handler); /* takes it */
-void rdv_route_reap(struct rdv_engine *e); /* removed routes whose calls have ended let go of their lanes */
+/* Takes what it is given, also on NULL (without memory). */
+struct rdv_route *rdv_route_new(struct rdv_engine *e, const struct rdv_route_options *options,
+				struct rdv_outlet *outlet);
+void rdv_route_link(struct rdv_engine *e, struct rdv_route *r);
 struct rdv_route *rdv_route_find(struct rdv_engine *e, const char *name);
-void rdv_route_free(struct rdv_route *r);
-void rdv_unit_free(struct rdv_unit *u);
+void rdv_route_free(struct rdv_engine *e, struct rdv_route *r);
 /* Lanes for partitions that have none. */
 enum redrive_status rdv_route_lanes(struct rdv_engine *e, struct rdv_route *r, struct rdv_error *error) RDV_MUST_CHECK;
+
+/* ---- orphan.c ---- */
+/* Removed routes whose calls have ended let go of their lanes, and everything else whose last call has ended goes. */
+void rdv_engine_reap(struct rdv_engine *e);
 enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r,
 					   struct rdv_strand *s) RDV_MUST_CHECK;
 
@@ -370,6 +417,34 @@ enum redrive_status rdv_where_describe(struct rdv_engine *e, const struct rdv_fo
 /* Any thread: the key of a live message, from its body. */
 void rdv_where_read_key(struct rdv_engine *e, const struct rdv_place *place, struct rdv_message_status *m);
 
+/* ---- apply.c: the second half of a reload ---- */
+struct rdv_change { /* of one route of the new set */
+	const struct rdv_route_options *options;
+	char *target;            /* owns: its name */
+	struct rdv_route *route; /* there already, or made here */
+	bool is_new;
+	struct rdv_route_info *info; /* owns until applied; of a route that stays */
+	struct rdv_outlet *outlet;   /* owns until applied; NULL = the old one stays */
+	struct rdv_unit *unit;
+	struct rdv_seat *seat;       /* owns until applied; NULL = the old one stays */
+	struct rdv_strand **strands; /* owns; of a new route */
+};
+struct rdv_reload {
+	const struct rdv_engine_options *limits; /* NULL = they stay */
+	const struct rdv_route_options *routes;
+	size_t count;
+	struct rdv_error *error;
+	struct rdv_change *changes; /* owns */
+	struct rdv_unit *units;     /* new ones */
+	struct rdv_feed *feeds;     /* new ones */
+	struct rdv_topic **topics;  /* new ones */
+	size_t topic_count;
+	uint64_t ticket;
+	enum redrive_status status;
+};
+/* Everything is there: nothing is refused any more. Should the journal take no record, the engine has failed. */
+void rdv_reload_apply(struct rdv_engine *e, struct rdv_reload *q);
+
 /* ---- trim.c ---- */
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_trim_stop(struct rdv_engine *e);
@@ -379,9 +454,8 @@ bool rdv_trim_step(struct rdv_engine *e); /* core: one step; true: there is more
 /* ---- admit.c ---- */
 enum redrive_status rdv_admit(void *ctx, const struct rdv_topic *topic, uint32_t partition, uint64_t key_hash);
 void rdv_admit_note(struct rdv_engine *e, struct rdv_strand *s, uint64_t key_hash);
-/* Which topics have routes, for publishers. */
-enum redrive_status rdv_admit_topics(struct rdv_engine *e) RDV_MUST_CHECK;
-struct rdv_topic *rdv_admit_topic(struct rdv_engine *e, struct rdv_slice name); /* NULL: no route reads it */
+/* Which topics have routes, for publishers; no message is on its way into any other when it returns. */
+void rdv_admit_topics(struct rdv_engine *e);
 void rdv_admit_review(struct rdv_engine *e);
 void rdv_admit_done(struct rdv_engine *e);
 

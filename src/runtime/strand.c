@@ -24,25 +24,53 @@ static bool have_stream(struct rdv_engine *e, uint32_t stream)
 	return true;
 }
 
-struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition)
+struct rdv_feed *rdv_feed_find(struct rdv_engine *e, const struct rdv_topic *topic, uint32_t partition)
 {
 	uint32_t stream = rdv_topic_stream(topic, partition);
-	struct rdv_feed *feed;
 
-	if (stream < e->stream_capacity && e->streams[stream].feed)
-		return e->streams[stream].feed;
-	feed = calloc(1, sizeof *feed);
-	if (!feed || !have_stream(e, stream)) {
+	return stream < e->stream_capacity ? e->streams[stream].feed : NULL;
+}
+
+struct rdv_feed *rdv_feed_new(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition)
+{
+	struct rdv_feed *feed = calloc(1, sizeof *feed);
+
+	if (!feed || !have_stream(e, rdv_topic_stream(topic, partition))) {
 		free(feed);
 		return NULL;
 	}
 	feed->topic = topic;
 	feed->partition = partition;
-	feed->stream = stream;
+	feed->stream = rdv_topic_stream(topic, partition);
 	feed->next_offset = rdv_topic_next_offset(topic, partition);
+	feed->cut = UINT64_MAX;
+	return feed;
+}
+
+void rdv_feed_link(struct rdv_engine *e, struct rdv_feed *feed)
+{
 	feed->next = e->feeds;
 	e->feeds = feed;
-	e->streams[stream].feed = feed;
+	e->streams[feed->stream].feed = feed;
+}
+
+void rdv_feed_free(struct rdv_feed *feed)
+{
+	if (!feed)
+		return;
+	free(feed->strands);
+	free(feed);
+}
+
+struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition)
+{
+	struct rdv_feed *feed = rdv_feed_find(e, topic, partition);
+
+	if (feed)
+		return feed;
+	feed = rdv_feed_new(e, topic, partition);
+	if (feed)
+		rdv_feed_link(e, feed);
 	return feed;
 }
 
@@ -99,8 +127,8 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 		.start = start,
 		.epoch = epoch,
 		.seed = seed,
-		.target = route ? route->unit->target : e->orphan_target,
-		.target_route = route ? route->unit_route : 0,
+		.target = route ? route->seat->unit->target : e->orphan_target,
+		.target_route = route ? route->seat->number : 0,
 		.start_before_call = route && route->options.handler == RDV_HANDLER_CALLBACK,
 	};
 	if (route) {
@@ -124,22 +152,43 @@ void rdv_strand_free(struct rdv_strand *s)
 {
 	if (!s)
 		return;
+	if (s->promised)
+		s->feed->promised--;
 	rdv_lane_free(s->lane);
 	free(s);
+}
+
+enum redrive_status rdv_strand_promise(struct rdv_engine *e, struct rdv_strand *s)
+{
+	struct rdv_feed *feed = s->feed;
+	size_t wanted = feed->count + feed->promised + 1, capacity = feed->capacity ? feed->capacity : 4;
+	struct rdv_strand **grown = feed->strands;
+
+	while (capacity < wanted)
+		capacity *= 2;
+	if (capacity > feed->capacity)
+		grown = realloc(feed->strands, capacity * sizeof(struct rdv_strand *));
+	if (!grown)
+		return REDRIVE_NO_MEMORY;
+	feed->strands = grown;
+	feed->capacity = capacity;
+	if (!have_stream(e, s->stream))
+		return REDRIVE_NO_MEMORY;
+	feed->promised++;
+	s->promised = true;
+	return REDRIVE_OK;
 }
 
 enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s)
 {
 	struct rdv_feed *feed = s->feed;
-	struct rdv_strand **grown;
+	enum redrive_status status = s->promised ? REDRIVE_OK : rdv_strand_promise(e, s);
 
-	if (!have_stream(e, s->stream))
-		return REDRIVE_NO_MEMORY;
-	grown = realloc(feed->strands, (feed->count + 1) * sizeof(struct rdv_strand *));
-	if (!grown)
-		return REDRIVE_NO_MEMORY;
-	feed->strands = grown;
-	grown[feed->count++] = s;
+	if (status != REDRIVE_OK)
+		return status;
+	s->promised = false;
+	feed->promised--;
+	feed->strands[feed->count++] = s;
 	e->streams[s->stream].strand = s;
 	s->next = e->strands;
 	e->strands = s;
@@ -175,6 +224,6 @@ void rdv_strand_nudge(struct rdv_engine *e, struct rdv_strand *s)
 	rdv_strand_touch(e, s);
 	if (!s->route)
 		return;
-	rdv_dispatcher_touch(s->route->unit->dispatcher, s->lane);
-	s->route->unit->wake.ms = 0;
+	rdv_dispatcher_touch(s->route->seat->unit->dispatcher, s->lane);
+	s->route->seat->unit->wake.ms = 0;
 }

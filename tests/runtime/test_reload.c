@@ -17,24 +17,92 @@ static void what_cannot_change_is_refused_and_nothing_is_half_done(void **state)
 	(void)state;
 	memcpy(bad, o, sizeof bad);
 	bad[0].lane.order = RDV_ORDER_KEY;
-	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_int_equal(rdv_engine_reload(e, NULL, bad, 2, &error), REDRIVE_REFUSED);
 	assert_non_null(strstr(error.text, "order"));
 	memcpy(bad, o, sizeof bad);
 	bad[0].topic = "elsewhere";
-	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_int_equal(rdv_engine_reload(e, NULL, bad, 2, &error), REDRIVE_REFUSED);
 	memcpy(bad, o, sizeof bad);
 	bad[0].handler = RDV_HANDLER_LEASE;
-	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_int_equal(rdv_engine_reload(e, NULL, bad, 2, &error), REDRIVE_REFUSED);
 	memcpy(bad, o, sizeof bad);
 	bad[1].name = "a";
-	assert_int_equal(rdv_engine_reload(e, bad, 2, &error), REDRIVE_REFUSED);
+	assert_int_equal(rdv_engine_reload(e, NULL, bad, 2, &error), REDRIVE_REFUSED);
 	assert_int_equal(rdv_engine_routes(e, NULL, &all, &count), REDRIVE_OK);
 	assert_int_equal(count, 1);
 	free(all);
 	assert_int_equal(publish_keyed(e, "new", NULL, "x", NULL), REDRIVE_NOT_FOUND);
-	assert_int_equal(rdv_engine_reload(e, o, 2, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_reload(e, NULL, o, 2, &error), REDRIVE_OK);
 	assert_int_equal(publish_keyed(e, "new", NULL, "x", NULL), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "b", acked, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+/* Whatever the last route is refused for, what was made for those before it goes, and nothing has changed. */
+static void a_refused_set_leaves_nothing_behind(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_engine_options eo = engine_options(dir), limits = eo;
+	struct rdv_route_options a = route_options("a", T, h), set[4];
+	struct rdv_engine *e;
+	struct rdv_error error = {0};
+	struct rdv_route_status *all;
+	size_t count;
+
+	(void)state;
+	a.target = "one";
+	e = start_engine(&eo, &a, 1);
+	limits.body_max = 10;
+	for (int wrong = 0; wrong < 6; wrong++) {
+		set[0] = a;
+		set[0].target = "two";
+		set[0].lane.retry.attempts = 1;
+		set[1] = route_options("b", "new", h);
+		set[1].partitions = 3;
+		set[1].target = "two";
+		set[2] = route_options("c", T, h);
+		set[3] = route_options("d", T, h);
+		switch (wrong) {
+		case 0: /* made last, and refused */
+			set[3].handler = RDV_HANDLER_HTTP;
+			set[3].http = (struct rdv_http_options){.url = "ftp://x/", .timeout_ms = 1, .connections = 1};
+			break;
+		case 1:
+			set[3].handler = RDV_HANDLER_EXEC; /* not allowed here */
+			break;
+		case 2:
+			set[3].partitions = 2;
+			break;
+		case 3:
+			set[3].target = "two";
+			set[3].target_policy.rate = 7;
+			break;
+		case 4:
+			set[3].name = "No Name";
+			break;
+		case 5:
+			set[3].name = "b";
+			break;
+		}
+		error.text[0] = '\0';
+		assert_int_not_equal(rdv_engine_reload(e, &limits, set, 4, &error), REDRIVE_OK);
+		assert_int_not_equal(error.text[0], '\0');
+		assert_int_equal(rdv_engine_routes(e, NULL, &all, &count), REDRIVE_OK);
+		assert_int_equal(count, 1);
+		assert_string_equal(all[0].target, "one");
+		free(all);
+		assert_int_equal(publish_keyed(e, "new", NULL, "x", NULL), REDRIVE_NOT_FOUND);
+		assert_int_equal(publish_keyed(e, T, NULL, "more than ten bytes", NULL), REDRIVE_OK);
+	}
+	WAIT_ACCOUNT(e, "a", acked, 6);
+	set[1].partitions = 5; /* the refused ones did not fix the number */
+	assert_int_equal(rdv_engine_reload(e, &limits, set, 3, &error), REDRIVE_OK);
+	assert_string_equal(status_of(e, "a").target, "two");
+	assert_int_equal(status_of(e, "b").partitions, 5);
+	assert_int_equal(publish_keyed(e, T, NULL, "more than ten bytes", NULL), REDRIVE_TOO_LARGE);
 	rdv_engine_free(e);
 	handler_free(h);
 	remove_dir(dir);
@@ -52,7 +120,7 @@ static void a_new_route_starts_at_the_next_offset(void **state)
 	(void)state;
 	assert_int_equal(publish_keyed(e, T, NULL, "before", NULL), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "a", acked, 1);
-	assert_int_equal(rdv_engine_reload(e, o, 2, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_reload(e, NULL, o, 2, &error), REDRIVE_OK);
 	assert_int_equal(publish_keyed(e, T, NULL, "after", NULL), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "a", acked, 2);
 	WAIT_ACCOUNT(e, "b", acked, 1);
@@ -81,7 +149,7 @@ static void a_changed_policy_counts_for_messages_that_wait(void **state)
 	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
 	assert_true(handler_wait(h, &h->calls, 2));
 	o.lane.retry.attempts = 1;
-	assert_int_equal(rdv_engine_reload(e, &o, 1, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_reload(e, NULL, &o, 1, &error), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "a", dead, 1);
 	rdv_engine_free(e);
 	handler_free(h);
@@ -104,7 +172,7 @@ static void a_removed_route_leaves_lanes_that_another_adopts(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "old", waiting, 3);
-	assert_int_equal(rdv_engine_reload(e, &new, 1, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_reload(e, NULL, &new, 1, &error), REDRIVE_OK);
 	assert_string_equal(status_of(e, "old").state, "orphan");
 	assert_int_equal(publish_keyed(e, T, NULL, "y", NULL), REDRIVE_OK);
 	WAIT_ACCOUNT(e, "new", acked, 1);
@@ -172,6 +240,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_cannot_change_is_refused_and_nothing_is_half_done),
+		cmocka_unit_test(a_refused_set_leaves_nothing_behind),
 		cmocka_unit_test(a_new_route_starts_at_the_next_offset),
 		cmocka_unit_test(a_changed_policy_counts_for_messages_that_wait),
 		cmocka_unit_test(a_removed_route_leaves_lanes_that_another_adopts),

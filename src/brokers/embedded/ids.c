@@ -5,6 +5,8 @@
  * thread-safe: topic.c locks. */
 #include "ids.h"
 
+#define EVICT_MOST 64
+
 static uint64_t id_hash(void *owner, uint32_t ref)
 {
 	struct rdv_ids *s = owner;
@@ -125,7 +127,10 @@ struct rdv_id *rdv_ids_add(struct rdv_ids *s, struct rdv_hash128 hash, uint32_t 
 	struct rdv_id *id;
 
 	rdv_ids_expire(s, now, 2);
-	while (s->max && s->items.count >= s->max && at(s, s->oldest)->segment < RDV_ID_NEW - 1) {
+	/* A lowered limit is reached step by step: publishers wait for this. */
+	for (unsigned n = 0; n < EVICT_MOST && s->max && s->items.count >= s->max; n++) {
+		if (at(s, s->oldest)->segment >= RDV_ID_NEW - 1)
+			break;
 		s->evicted += at(s, s->oldest)->until.ms > now.ms;
 		rdv_ids_remove(s, at(s, s->oldest));
 	}

@@ -111,11 +111,13 @@ static uint32_t choose_partition(struct rdv_topic *t, const struct rdv_body *bod
 	return rdv_topic_partition_of_key(t, m->key);
 }
 
-/* Under the append mutex: partitions, and room in the lanes. */
+/* Under the append mutex: readers, partitions, and room in the lanes. */
 static enum redrive_status admit(struct publishing *p, struct rdv_error *error)
 {
 	struct rdv_topics_options *o = &p->topic->set->options;
 
+	if (atomic_load_explicit(&p->topic->closed, memory_order_relaxed)) /* written before the mutex was free */
+		return rdv_error_set(error, REDRIVE_NOT_FOUND, "no route reads topic '%s'", p->topic->name);
 	for (size_t i = 0; i < p->count; i++) {
 		struct prepared *item = &p->items[i];
 		enum redrive_status status;

@@ -94,29 +94,58 @@ struct rdv_topic *rdv_topic_of_stream(struct rdv_topics *t, uint32_t stream, uin
 	return found;
 }
 
-/* A new, empty topic in the set; NULL without memory. */
-static struct rdv_topic *add_topic(struct rdv_topics *t, struct rdv_slice name, uint32_t partitions)
+/* Room in the set for one topic more. */
+static bool promise_place(struct rdv_topics *t)
 {
-	struct rdv_topic **items, *topic = calloc(1, sizeof *topic + partitions * sizeof topic->next_offset[0]);
+	size_t wanted = t->count + t->promised + 1, capacity = t->capacity ? t->capacity : 16;
+	struct rdv_topic **items = t->items;
 
-	if (!topic)
+	while (capacity < wanted)
+		capacity *= 2;
+	pthread_mutex_lock(&t->mutex);
+	if (capacity > t->capacity)
+		items = realloc(t->items, capacity * sizeof *items);
+	if (items) {
+		t->items = items;
+		t->capacity = capacity;
+		t->promised++;
+	}
+	pthread_mutex_unlock(&t->mutex);
+	return items;
+}
+
+/* A new, empty topic with a place in the set; NULL without memory. */
+static struct rdv_topic *make_topic(struct rdv_topics *t, struct rdv_slice name, uint32_t partitions)
+{
+	struct rdv_topic *topic = calloc(1, sizeof *topic + partitions * sizeof topic->next_offset[0]);
+
+	if (!topic || !promise_place(t)) {
+		free(topic);
 		return NULL;
+	}
 	topic->set = t;
 	topic->partitions = partitions;
 	topic->ids_ttl_ms = DAY_MS;
 	rdv_slice_to_text(name, topic->name, sizeof topic->name);
-	pthread_mutex_lock(&t->mutex);
-	items = realloc(t->items, (t->count + 1) * sizeof *items);
-	if (items) {
-		t->items = items;
-		items[t->count++] = topic;
-	}
-	pthread_mutex_unlock(&t->mutex);
-	if (!items) {
-		free(topic);
-		return NULL;
-	}
 	return topic;
+}
+
+static void take_place(struct rdv_topic *topic)
+{
+	struct rdv_topics *t = topic->set;
+
+	pthread_mutex_lock(&t->mutex);
+	t->items[t->count++] = topic;
+	t->promised--;
+	pthread_mutex_unlock(&t->mutex);
+}
+
+void rdv_topic_free(struct rdv_topic *topic)
+{
+	if (!topic)
+		return;
+	topic->set->promised--;
+	free(topic);
 }
 
 /* ---- recovery ---- */
@@ -133,9 +162,10 @@ static enum redrive_status fold_topic(struct rdv_topics *t, const struct rdv_fra
 		return REDRIVE_CORRUPT;
 	topic = rdv_topic_find(t, fields.name);
 	if (!topic) {
-		topic = add_topic(t, fields.name, fields.partitions);
+		topic = make_topic(t, fields.name, fields.partitions);
 		if (!topic)
 			return REDRIVE_NO_MEMORY;
+		take_place(topic);
 	} else if (topic->partitions != fields.partitions || topic->first_stream != fields.first_stream) {
 		return REDRIVE_CORRUPT;
 	}
@@ -241,38 +271,97 @@ out:
 	return status;
 }
 
+enum redrive_status rdv_topic_new(struct rdv_topics *t, const char *name, uint32_t partitions, struct rdv_topic **out,
+				  struct rdv_error *error)
+{
+	struct rdv_topic *topic;
+	uint32_t first;
+
+	if (partitions == 0 || partitions > RDV_PARTITIONS_MAX || strlen(name) > RDV_TOPIC_NAME_MAX)
+		return rdv_error_set(error, REDRIVE_INVALID,
+				     "topic '%s': 1 to %u partitions, a name of at most %u bytes", name,
+				     RDV_PARTITIONS_MAX, RDV_TOPIC_NAME_MAX);
+	first = rdv_topics_new_streams(t, partitions);
+	if (!first)
+		return rdv_error_set(error, REDRIVE_FULL, "topic '%s': no stream numbers left", name);
+	topic = make_topic(t, rdv_slice_text(name), partitions);
+	if (!topic)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "topic '%s': out of memory", name);
+	topic->first_stream = first;
+	rdv_secret(topic->secret, sizeof topic->secret);
+	*out = topic;
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_topic_add(struct rdv_topic *topic, uint64_t *ticket)
+{
+	take_place(topic);
+	return rdv_topic_record(topic, ticket);
+}
+
 enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint32_t partitions, int64_t ids_ttl_ms,
 				   struct rdv_topic **out, struct rdv_error *error)
 {
 	struct rdv_topic *topic = rdv_topic_find(t, rdv_slice_text(name));
 	uint64_t ticket;
-	enum redrive_status status;
+	enum redrive_status status = REDRIVE_OK;
 
 	if (topic && topic->partitions != partitions)
 		return rdv_error_set(error, REDRIVE_REFUSED,
 				     "topic '%s' was made with %u partitions and cannot have %u", name,
 				     topic->partitions, partitions);
-	if (partitions == 0 || partitions > RDV_PARTITIONS_MAX || strlen(name) > RDV_TOPIC_NAME_MAX)
-		return rdv_error_set(error, REDRIVE_INVALID,
-				     "topic '%s': 1 to %u partitions, a name of at most %u bytes", name,
-				     RDV_PARTITIONS_MAX, RDV_TOPIC_NAME_MAX);
 	if (!topic) {
-		uint32_t first = rdv_topics_new_streams(t, partitions);
-
-		if (!first)
-			return rdv_error_set(error, REDRIVE_FULL, "topic '%s': no stream numbers left", name);
-		topic = add_topic(t, rdv_slice_text(name), partitions);
-		if (!topic)
-			return REDRIVE_NO_MEMORY;
-		topic->first_stream = first;
-		rdv_secret(topic->secret, sizeof topic->secret);
-		status = rdv_topic_record(topic, &ticket);
+		status = rdv_topic_new(t, name, partitions, &topic, error);
+		if (status == REDRIVE_OK)
+			status = rdv_topic_add(topic, &ticket);
 		if (status != REDRIVE_OK)
 			return rdv_error_prefix(error, status, "topic '%s'", name);
 	}
 	atomic_store_explicit(&topic->ids_ttl_ms, ids_ttl_ms > 0 ? ids_ttl_ms : DAY_MS, memory_order_relaxed);
 	*out = topic;
 	return REDRIVE_OK;
+}
+
+/* ---- readers ---- */
+
+void rdv_topics_readers_begin(struct rdv_topics *t)
+{
+	for (size_t i = 0; i < t->count; i++) {
+		t->items[i]->will_be_read = false;
+		t->items[i]->will_be_ttl_ms = 0;
+	}
+}
+
+void rdv_topic_reader(struct rdv_topic *topic, int64_t ids_ttl_ms)
+{
+	topic->will_be_read = true;
+	if (ids_ttl_ms > topic->will_be_ttl_ms)
+		topic->will_be_ttl_ms = ids_ttl_ms;
+}
+
+void rdv_topics_readers_end(struct rdv_topics *t)
+{
+	for (size_t i = 0; i < t->count; i++) {
+		struct rdv_topic *topic = t->items[i];
+		int64_t ttl = topic->will_be_ttl_ms;
+
+		atomic_store_explicit(&topic->ids_ttl_ms, ttl > 0 ? ttl : DAY_MS, memory_order_relaxed);
+		atomic_store(&topic->closed, !topic->will_be_read);
+	}
+	if (t->log)
+		rdv_log_settle(t->log); /* who looked before, is through */
+}
+
+bool rdv_topic_is_read(const struct rdv_topic *t)
+{
+	return !atomic_load_explicit(&t->closed, memory_order_relaxed);
+}
+
+void rdv_topics_set_ids_max(struct rdv_topics *t, uint64_t ids_max)
+{
+	pthread_mutex_lock(&t->mutex);
+	t->ids.max = ids_max;
+	pthread_mutex_unlock(&t->mutex);
 }
 
 /* ---- questions ---- */

@@ -31,6 +31,21 @@ void rdv_topics_attach(struct rdv_topics *t, struct rdv_log *log);
  * fixed, naming both. ids_ttl_ms: longest dedupe ttl, 24 h without one. */
 enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint32_t partitions, int64_t ids_ttl_ms,
 				   struct rdv_topic **out, struct rdv_error *error) RDV_MUST_CHECK;
+/* The same in two steps, for what must not fail half-way: a topic that is not in the set yet (what can be refused is
+ * refused here), and its way into the set. What is not added is freed. Not OK of add: the journal takes no record. */
+enum redrive_status rdv_topic_new(struct rdv_topics *t, const char *name, uint32_t partitions, struct rdv_topic **out,
+				  struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_topic_add(struct rdv_topic *topic, uint64_t *ticket) RDV_MUST_CHECK;
+void rdv_topic_free(struct rdv_topic *topic);
+/* Who reads is said anew: begin, each reader with how long it wants ids to be remembered (0: 24 h will do), end. From
+ * end on a topic without a reader refuses what is published (NOT_FOUND), and nothing is on its way into it any more:
+ * its next offsets stand still. A topic of which nothing was said takes what is published. The engine's thread. */
+void rdv_topics_readers_begin(struct rdv_topics *t);
+void rdv_topic_reader(struct rdv_topic *topic, int64_t ids_ttl_ms);
+void rdv_topics_readers_end(struct rdv_topics *t);
+bool rdv_topic_is_read(const struct rdv_topic *t);
+/* limits.ids anew: what is too much goes with the next ids that come. Any thread. */
+void rdv_topics_set_ids_max(struct rdv_topics *t, uint64_t ids_max);
 struct rdv_topic *rdv_topic_find(struct rdv_topics *t, struct rdv_slice name); /* NULL if unknown */
 struct rdv_topic *rdv_topic_of_stream(struct rdv_topics *t, uint32_t stream,
 				      uint32_t *partition); /* any stream of it */

@@ -17,14 +17,17 @@ struct rdv_topic {
 	uint32_t segment; /* of its TOPIC record */
 	uint32_t turn;    /* of null keys; under the append mutex */
 	_Atomic int64_t ids_ttl_ms;
+	_Atomic bool closed; /* nobody reads it: publishing is refused */
+	bool will_be_read;   /* the engine's thread, while readers are said */
+	int64_t will_be_ttl_ms;
 	_Atomic uint64_t next_offset[];
 };
 
 struct rdv_topics {
 	struct rdv_topics_options options;
-	struct rdv_log *log;      /* borrows */
-	struct rdv_topic **items; /* owns; under mutex */
-	size_t count;
+	struct rdv_log *log;              /* borrows */
+	struct rdv_topic **items;         /* owns; under mutex */
+	size_t count, capacity, promised; /* promised: topics made and not added yet */
 	uint32_t next_stream;
 	struct rdv_ids ids; /* under mutex */
 	pthread_mutex_t mutex;

@@ -1,0 +1,75 @@
+/* orphan.c - lanes that routes left: when they are let go, and their new owners.
+ *
+ * A removed route stays until its last call has ended; its lanes are shown as orphans meanwhile. Then it goes with its
+ * handler, and its lanes are anybody's: to be adopted, or discarded (questions.c). Core thread. */
+#include "room.h"
+#include <stdlib.h>
+
+/* Nobody can pull from a removed route any more: what nobody has leased comes back at once, leases end by themselves.
+ */
+static bool has_calls(struct rdv_route *r)
+{
+	if (r->open_calls && r->outlet->kind == RDV_HANDLER_LEASE)
+		rdv_lease_recall(r->outlet->handler);
+	return r->open_calls;
+}
+
+static void let_go(struct rdv_engine *e, struct rdv_route *r)
+{
+	for (struct rdv_strand *s = e->strands; s; s = s->next) {
+		if (s->route != r)
+			continue;
+		if (s->lane) {
+			rdv_dispatcher_remove(r->seat->unit->dispatcher, s->lane);
+			rdv_lane_move_to(s->lane, e->orphan_target, 0);
+			rdv_lane_stop(s->lane);
+		}
+		s->route = NULL;
+	}
+	rdv_route_free(e, r);
+}
+
+void rdv_engine_reap(struct rdv_engine *e)
+{
+	struct rdv_route **at = &e->gone;
+
+	while (*at) {
+		struct rdv_route *r = *at;
+
+		if (has_calls(r)) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		let_go(e, r);
+	}
+	rdv_seat_reap(e);
+	rdv_outlet_reap(e);
+}
+
+static bool is_paused(const struct rdv_engine *e, const struct rdv_route *r)
+{
+	for (const struct rdv_strand *s = e->strands; s; s = s->next)
+		if (s->route == r && s->lane && rdv_lane_paused(s->lane))
+			return true;
+	return false;
+}
+
+enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r, struct rdv_strand *s)
+{
+	enum redrive_status status;
+	bool paused = is_paused(e, r);
+
+	rdv_slice_to_text(rdv_slice_text(r->info->name), s->name, sizeof s->name);
+	s->orphan = false;
+	status = rdv_strand_mark(e, s);
+	if (status != REDRIVE_OK)
+		return status;
+	rdv_lane_move_to(s->lane, r->seat->unit->target, r->seat->number);
+	rdv_lane_reload(s->lane, &r->options.lane, r->info->rules);
+	if (rdv_lane_paused(s->lane) != paused)
+		rdv_lane_pause(s->lane, paused, e->effects);
+	s->route = r;
+	r->seat->unit->wake.ms = 0;
+	return rdv_dispatcher_add(r->seat->unit->dispatcher, s->lane);
+}
