@@ -18,12 +18,24 @@ struct rdv_sleeper {
 	int64_t deadline_ms; /* mono */
 };
 
+#define RDV_WORKERS 4u
+
+/* Threads for operations that may take long, and the exchanges that wait for one. */
+struct rdv_workers {
+	pthread_mutex_t mutex;
+	pthread_cond_t work;
+	struct rdv_exchange *first, **end;
+	pthread_t threads[RDV_WORKERS];
+	unsigned started;
+	bool stopping;
+};
+
 struct rdv_api {
 	struct MHD_Daemon *daemon; /* owns */
 	struct rdv_engine *engine; /* borrows */
 	struct rdv_desk *desk;     /* borrows */
 	uint16_t port;
-	uint64_t body_max, headers_max, batch_max;
+	uint64_t body_max, headers_max, batch_max, head_max;
 	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */
 	uint64_t bodies_max;
 	unsigned connections_max;
@@ -36,6 +48,7 @@ struct rdv_api {
 	struct rdv_connection *oldest, *newest;
 	unsigned connection_count;
 	struct rdv_sleeper *sleepers;
+	struct rdv_workers workers;
 	pthread_cond_t tick;
 	pthread_t timer;
 	bool stopping;
@@ -54,7 +67,17 @@ void rdv_sleep(struct rdv_exchange *x, int64_t ms);
 /* From any thread; false if it does not sleep any more. */
 bool rdv_sleep_wake(struct rdv_api *api, struct rdv_exchange *x);
 
+/* workers.c */
+void rdv_workers_init(struct rdv_api *api);
+void rdv_workers_done(struct rdv_api *api);
+enum redrive_status rdv_workers_start(struct rdv_api *api, struct rdv_error *error) RDV_MUST_CHECK;
+/* Runs what waits, then ends the threads. */
+void rdv_workers_stop(struct rdv_api *api);
+/* Suspends the exchange, runs its operation on a worker, resumes it. false: they are stopping, nothing was done. */
+bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x);
+
 /* router.c */
+#define RDV_HEAD_DEFAULT (16u << 10)
 const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
 					       bool *path_known, char allow[64]);
 /* The request's checks before its body: Host, Origin, token, role, query, limits. false: answered. */

@@ -2,7 +2,8 @@
  *
  * The server makes it when the request line and headers are there, checks Host, Origin, token and limits, collects the
  * body, then runs the operation once. The operation answers by one rdv_reply_* call, or suspends and answers when it is
- * run again. Everything here is freed with the request. One thread at a time. */
+ * run again. A slow operation runs on a worker thread. Everything here is freed with the request. One thread at a
+ * time. */
 #ifndef RDV_API_EXCHANGE_H
 #define RDV_API_EXCHANGE_H
 #include <jansson.h>
@@ -25,6 +26,8 @@ struct rdv_operation {
 	const char *method, *path; /* "/v1/routes/{name}/pause" */
 	enum rdv_role role;        /* NONE: no token needed */
 	enum rdv_body_limit body;
+	bool slow; /* may wait for the disk, the core or a database: runs on a worker; rdv_sleep is its only way to wait
+		    */
 	void (*run)(struct rdv_exchange *x);
 	const char *const *query;              /* allowed parameters, NULL-terminated; NULL = none */
 	const char *summary, *answer, *errors; /* for OpenAPI and the reference; errors: "404 409" */
@@ -51,7 +54,10 @@ struct rdv_exchange {
 	size_t query_count;
 	struct rdv_buffer body;
 	uint64_t body_max, body_seen, body_counted; /* counted: its part of api->bodies */
-	bool body_too_large, no_room, checked, ran, answered, suspended;
+	bool body_too_large, no_room, answered, suspended;
+	bool on_worker, ran; /* a worker runs it; has run it to its end */
+	int64_t sleep_ms;    /* of an operation on a worker: to sleep when it returns */
+	struct rdv_exchange *next_work;
 	struct rdv_token who; /* a copy: name, role; routes borrowed until the tokens are reloaded, so copied, too */
 	void *state;          /* of an operation that suspends; freed by state_free */
 	void (*state_free)(void *state);

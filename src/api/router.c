@@ -153,7 +153,7 @@ static bool check_token(struct rdv_exchange *x)
 	bool good = false;
 	pthread_rwlock_rdlock(&api->access);
 	if (!api->tokens_needed) {
-		snprintf(x->who.name, sizeof x->who.name, "local");
+		memcpy(x->who.name, "local", sizeof "local");
 		x->who.role = RDV_ROLE_ADMIN;
 		good = true;
 	} else if (header && strncasecmp(header, "Bearer ", 7) == 0) {
@@ -236,6 +236,27 @@ static bool check_size(struct rdv_exchange *x)
 	return true;
 }
 
+/* Each header and query parameter costs libmicrohttpd some memory of the connection besides its text. */
+#define FIELD_COST 64u
+
+static bool check_head(struct rdv_exchange *x)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	int fields = MHD_get_connection_values(x->connection, MHD_HEADER_KIND | MHD_GET_ARGUMENT_KIND, NULL, NULL);
+	size_t size = (info ? info->header_size : 0) + (size_t)fields * FIELD_COST;
+	if (size <= x->api->head_max)
+		return true;
+	x->body_too_large = true; /* the connection closes: the body need not be read */
+	rdv_reply_problem(
+		x, 431, NULL,
+		"the request line and headers have %zu bytes (each header and parameter counts %u more); at most "
+		"%llu are allowed: send a smaller head, or the message in a batch (application/x-ndjson), or raise "
+		"limits.request_head",
+		size, FIELD_COST, (unsigned long long)x->api->head_max);
+	return false;
+}
+
 static bool params_decoded(struct rdv_exchange *x)
 {
 	size_t wanted = 0;
@@ -253,7 +274,7 @@ bool rdv_exchange_check(struct rdv_exchange *x, const char *method, const char *
 {
 	bool known;
 	char allow[64];
-	if (!check_origin(x) || !check_framing(x))
+	if (!check_head(x) || !check_origin(x) || !check_framing(x))
 		return false;
 	x->op = rdv_operation_find(method, path, x, &known, allow);
 	if (!x->op) {

@@ -10,7 +10,9 @@
 #include <unistd.h>
 #include "api.h"
 
-#define POOL_THREADS 2u
+#define POOL_THREADS 2u /* they never wait for anybody; more of them only take turns */
+#define POOL_SPARE                                                                                                     \
+	8192u /* beyond the largest head: the answer's headers, and our own answer to a head that is too large */
 #define IDLE_SECONDS 120u
 #define DISCARD_MAX (64u << 20)
 #define BODIES_MIN ((uint64_t)128 << 20)
@@ -99,7 +101,7 @@ static void run(struct rdv_exchange *x)
 		rdv_reply_problem(x, 503, NULL, "too many bodies are being sent at a time: send this one again");
 	else if (x->body.failed)
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
-	else
+	else if (!x->op->slow || !rdv_workers_add(x->api, x))
 		x->op->run(x);
 }
 
@@ -123,6 +125,8 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
 		return take_body(x, upload, upload_size);
 	if (x->answered)
 		return MHD_YES;
+	if (x->ran)
+		return MHD_NO; /* on a worker, which found no memory for an answer */
 	run(x);
 	return x->answered || x->suspended ? MHD_YES : MHD_NO;
 }
@@ -246,7 +250,7 @@ static enum redrive_status start_daemon(struct rdv_api *api, const struct rdv_ap
 		flags, o->port, NULL, NULL, on_request, api, MHD_OPTION_SOCK_ADDR, &address.any,
 		MHD_OPTION_THREAD_POOL_SIZE, POOL_THREADS, MHD_OPTION_CONNECTION_LIMIT,
 		(api->connections_max + 64) * POOL_THREADS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(api->headers_max + 32768), MHD_OPTION_NOTIFY_COMPLETED,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(api->head_max + POOL_SPARE), MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_UNESCAPE_CALLBACK,
 		keep_escapes, NULL, MHD_OPTION_ARRAY, api->cert ? tls : plain, MHD_OPTION_END);
 	if (!api->daemon)
@@ -268,11 +272,13 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	pthread_cond_init(&api->tick, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	pthread_mutex_init(&api->mutex, NULL);
+	rdv_workers_init(api);
 	pthread_rwlock_init(&api->access, NULL);
 	api->engine = options->engine;
 	api->desk = options->desk;
 	api->body_max = options->body_max;
 	api->headers_max = options->headers_max;
+	api->head_max = options->head_max ? options->head_max : RDV_HEAD_DEFAULT;
 	api->batch_max = options->batch_max;
 	api->bodies_max = 4 * api->batch_max > BODIES_MIN ? 4 * api->batch_max : BODIES_MIN;
 	api->connections_max = options->connections ? options->connections : 4096;
@@ -286,6 +292,8 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 		status = rdv_sleep_start(api);
 		timer = status == REDRIVE_OK;
 	}
+	if (status == REDRIVE_OK)
+		status = rdv_workers_start(api, error);
 	errno = 0;
 	if (status == REDRIVE_OK)
 		status = start_daemon(api, options, error);
@@ -309,6 +317,7 @@ void rdv_api_stop(struct rdv_api *api)
 {
 	if (!api)
 		return;
+	rdv_workers_stop(api);
 	if (!api->stopping)
 		rdv_sleep_stop(api);
 	if (api->daemon)
@@ -318,6 +327,7 @@ void rdv_api_stop(struct rdv_api *api)
 	pthread_rwlock_destroy(&api->access);
 	pthread_mutex_destroy(&api->mutex);
 	pthread_cond_destroy(&api->tick);
+	rdv_workers_done(api);
 	if (api->key)
 		explicit_bzero(api->key, strlen(api->key));
 	free(api->key);

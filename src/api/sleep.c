@@ -1,5 +1,6 @@
 /* sleep.c - exchanges that wait for something with a deadline: suspended, woken by an event or by one timer thread.
- * An exchange is in the list exactly while it sleeps; whoever takes it out resumes it. */
+ * An exchange is in the list exactly while it sleeps; whoever takes it out resumes it. An operation on a worker, whose
+ * connection is suspended already, goes to sleep when it has returned. */
 #include <stdlib.h>
 #include <time.h>
 #include "api.h"
@@ -52,13 +53,20 @@ void rdv_sleep_stop(struct rdv_api *api)
 void rdv_sleep(struct rdv_exchange *x, int64_t ms)
 {
 	struct rdv_api *api = x->api;
+	if (x->on_worker) {
+		x->sleep_ms = ms > 0 ? ms : 1;
+		return;
+	}
 	struct rdv_sleeper *s = malloc(sizeof *s);
 	if (!s) {
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+		if (x->suspended)
+			rdv_exchange_resume(x);
 		return;
 	}
 	pthread_mutex_lock(&api->mutex);
-	rdv_exchange_suspend(x);
+	if (!x->suspended)
+		rdv_exchange_suspend(x);
 	if (api->stopping) {
 		rdv_exchange_resume(x);
 		free(s);

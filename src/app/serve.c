@@ -100,6 +100,7 @@ static void api_options(const struct rdv_settings *settings, char host[64], stru
 	o->tokens_file = settings->security.tokens_file;
 	o->body_max = settings->limits.body;
 	o->headers_max = settings->limits.headers;
+	o->head_max = settings->limits.request_head;
 	o->batch_max = settings->limits.batch;
 }
 

@@ -70,7 +70,7 @@ struct rdv_settings {
 	const char *file, *dir; /* of the file: relative paths start there */
 	const char *listen, *data;
 	struct {
-		uint64_t body, headers, batch, disk_free, journal, ids;
+		uint64_t body, headers, request_head, batch, disk_free, journal, ids;
 	} limits;
 	struct {
 		const char *tokens_file, *cert_file, *key_file, *audit_key_file;

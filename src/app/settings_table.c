@@ -135,6 +135,11 @@ const struct rdv_setting rdv_setting_table[] = {
 	SIZE(RDV_SECTION_LIMITS, "body", LIMITS(body), 1, 64.0 * 1024 * 1024 - 65536, "1MiB", "Largest message body."),
 	SIZE(RDV_SECTION_LIMITS, "headers", LIMITS(headers), 1024, 1024.0 * 1024, "64KiB",
 	     "Largest sum of a message's headers."),
+	SIZE(RDV_SECTION_LIMITS, "request_head", LIMITS(request_head), 4096, 1024.0 * 1024, "16KiB",
+	     "Largest request line and headers of an HTTP request, each header counted with 64 bytes more. Every "
+	     "connection keeps room for it, so a larger one makes requests slower; a message with larger headers can "
+	     "be "
+	     "published in a batch."),
 	SIZE(RDV_SECTION_LIMITS, "batch", LIMITS(batch), 1024, 256.0 * 1024 * 1024, "16MiB", "Largest batch request."),
 	SIZE(RDV_SECTION_LIMITS, "disk_free", LIMITS(disk_free), 0, 1024 * TIB, "1GiB",
 	     "Publishing is refused while less than this is free on the disk."),

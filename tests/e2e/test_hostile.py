@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hostile clients, handlers and pullers: the process answers others meanwhile, keeps its memory bounded, and never dies."""
 import contextlib
+import json
 import os
 import random
 import socket
@@ -100,6 +101,28 @@ def malformed_requests_get_a_status_and_hurt_nobody(redrive):
         alive(server)
         bounded(server, before, 64)
         server.publish("t", b"goes on")
+
+
+def head_problem(answer, what):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    equal(status_of(answer), 431, what)
+    assert b"application/problem+json" in head and b"Connection: close" in head, (what, head)
+    assert "limits.request_head" in json.loads(body)["detail"], (what, body)
+
+
+@test
+def a_large_head_is_refused_with_a_problem_that_says_how_large_it_may_be(redrive):
+    request = b"POST /v1/topics/t/messages HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\n"
+    with Server(redrive, LEASE) as server:
+        equal(status_of(talk(server, request + b"Redrive-Header-A: " + b"a" * 15500 + b"\r\n\r\nx")), 201, "16 KiB are allowed")
+        equal(status_of(talk(server, request + b"".join(b"Redrive-Header-%d: y\r\n" % n for n in range(150)) + b"\r\nx")), 201, "150 headers")
+        head_problem(talk(server, request + b"Redrive-Header-A: " + b"a" * 17000 + b"\r\n\r\nx"), "one large header")
+        head_problem(talk(server, request + b"".join(b"X-%d: y\r\n" % n for n in range(240)) + b"\r\nx"), "many small headers")
+        head_problem(talk(server, b"GET /v1/routes?cursor=" + b"a" * 17000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n"), "a long query")
+        equal(server.counts("r")["received"], 2, "received")
+        equal(server.publish_lines("t", [{"headers": {"A": "a" * 60000}, "body": 1}])["accepted"], 1, "a batch takes more")
+    with Server(redrive, LEASE, limits={"request_head": "72KiB"}) as server:
+        equal(status_of(talk(server, request + b"Redrive-Header-A: " + b"a" * 65000 + b"\r\n\r\nx")), 201, "the limit can be raised")
 
 
 @test

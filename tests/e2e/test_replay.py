@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Dead letters and replays: listed, paged, planned, approved, rated, killed in the middle, and adding up."""
+import http.client
+import os
+import threading
 import time
 
 from lib import Handler, Reply, Server, equal, main, route, test, until
@@ -46,6 +49,73 @@ def result(server, id):
 def over(server, id, seconds=60):
     until(lambda: result(server, id)["state"] in ("finished", "stopped", "cancelled"), seconds=seconds, why="the plan ends")
     return result(server, id)
+
+
+def reject_all(server, count, lines=1000):
+    """So many letters by leases: much faster than by a handler."""
+    for n in range(0, count, lines):
+        server.publish_lines("t", [{"body": n + m} for m in range(lines)])
+        left = lines
+        while left:
+            items = server.request("POST", "/v1/routes/r/lease", {"max": lines, "wait_ms": 5000}).json()["items"]
+            answer = server.request("POST", "/v1/leases", {"items": [{"token": i["token"], "verdict": "reject"} for i in items]})
+            equal(answer.status, 200, f"{answer}")
+            left -= len(items)
+
+
+class Pinger(threading.Thread):
+    """One connection that is kept, and one request on it after the other until the end; the longest time of one."""
+    def __init__(self, server, method, path, ending):
+        super().__init__()
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.method, self.path, self.ending, self.longest, self.count, self.bad = method, path, ending, 0, 0, None
+        self.start()
+
+    def run(self):
+        while not self.ending.is_set() and not self.bad:
+            begin = time.monotonic()
+            self.connection.request(self.method, self.path, body=b"x" if self.method == "POST" else None)
+            answer = self.connection.getresponse()
+            answer.read()
+            self.longest, self.count = max(self.longest, time.monotonic() - begin), self.count + 1
+            self.bad = answer.status if answer.status not in (200, 201) else None
+            time.sleep(0.005)
+        self.connection.close()
+
+
+@test
+def a_large_plan_is_made_while_others_are_answered_at_once(redrive):
+    # pitfall: a long question of one client holds up everybody else's
+    count = 10000 if os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS") else 100000
+    with Server(redrive, {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}, "breaker": "off", "budget": "off", "storm": "dead"},
+                {"name": "s", "source": {"topic": "u"}, "handler": {"lease": {}}}) as server:
+        reject_all(server, count)
+        until(lambda: server.counts("r")["dead"] == count, seconds=60, why="letters")
+        ending = threading.Event()
+        pingers = [Pinger(server, *(("GET", "/healthz") if n % 2 else ("POST", "/v1/topics/u/messages")), ending) for n in range(16)]
+        time.sleep(0.3)
+        before = max(p.longest for p in pingers)
+        begin = time.monotonic()
+        made = [None] * 3
+
+        def make(n):
+            made[n] = plan(server, q="route:r")
+        makers = [threading.Thread(target=make, args=(n,)) for n in range(len(made))]
+        for m in makers:
+            m.start()
+        for m in makers:
+            m.join()
+        took = time.monotonic() - begin
+        ending.set()
+        for p in pingers:
+            p.join()
+        equal([m["selected"] for m in made], [count] * len(made), "selected")
+        equal([p.bad for p in pingers], [None] * len(pingers), "every answer is good")
+        longest = max(p.longest for p in pingers)
+        print(f"# {len(made)} plans of {count} letters took {took:.2f} s; the longest of {sum(p.count for p in pingers)} requests meanwhile "
+              f"{1000 * longest:.0f} ms, before {1000 * before:.0f} ms")
+        slow = 4 if os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS") else 1
+        assert longest < slow * max(0.5, 3 * before), f"a request took {longest:.2f} s while plans were made, which took {took:.2f} s"
 
 
 @test

@@ -20,9 +20,10 @@ struct publish {
 	bool is_batch, refused; /* refused: not OK at once, error says why */
 	struct rdv_error error;
 	struct rdv_message one;
-	struct rdv_header headers[HEADERS_MAX];
-	struct rdv_buffer memory[HEADERS_MAX + 4]; /* decoded values */
-	size_t memory_count, header_count;
+	struct rdv_header *headers; /* owns */
+	struct rdv_buffer *values;  /* owns: decoded header values, one a header; the others are empty */
+	struct rdv_buffer key;      /* owns: decoded */
+	size_t header_count, header_capacity;
 	uint64_t header_bytes;
 	struct rdv_batch batch;
 	struct rdv_published_at *results, one_result;
@@ -32,8 +33,11 @@ struct publish {
 static void free_publish(void *state)
 {
 	struct publish *p = state;
-	for (size_t i = 0; i < p->memory_count; i++)
-		rdv_buffer_done(&p->memory[i]);
+	for (size_t i = 0; i < p->header_count; i++)
+		rdv_buffer_done(&p->values[i]);
+	free(p->values);
+	free(p->headers);
+	rdv_buffer_done(&p->key);
 	rdv_batch_done(&p->batch);
 	if (p->results != &p->one_result)
 		free(p->results);
@@ -42,11 +46,19 @@ static void free_publish(void *state)
 
 /* ---- reading the request ---- */
 
-static struct rdv_slice decode_value(struct publish *p, const char *text)
+static bool more_headers(struct publish *p)
 {
-	if (p->memory_count == HEADERS_MAX + 4)
-		return rdv_slice_text(text);
-	return rdv_field_value(text, &p->memory[p->memory_count++]);
+	size_t capacity = p->header_capacity ? 2 * p->header_capacity : 8;
+	struct rdv_header *headers = realloc(p->headers, capacity * sizeof *headers);
+	if (headers)
+		p->headers = headers;
+	struct rdv_buffer *values = realloc(p->values, capacity * sizeof *values);
+	if (values)
+		p->values = values;
+	if (!headers || !values)
+		return false;
+	p->header_capacity = capacity;
+	return true;
 }
 
 static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -59,9 +71,13 @@ static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const cha
 		p->status = REDRIVE_INVALID;
 		return MHD_NO;
 	}
-	struct rdv_header *h = &p->headers[p->header_count++];
+	if (p->header_count == p->header_capacity && !more_headers(p)) {
+		p->status = REDRIVE_NO_MEMORY;
+		return MHD_NO;
+	}
+	struct rdv_header *h = &p->headers[p->header_count];
 	h->name = rdv_slice_text(name + 15);
-	h->value = decode_value(p, value ? value : "");
+	h->value = rdv_field_value(value ? value : "", &p->values[p->header_count++]);
 	p->header_bytes += h->name.size + h->value.size;
 	return MHD_YES;
 }
@@ -71,14 +87,13 @@ static bool read_key(struct rdv_exchange *x, struct publish *p)
 	const char *key = rdv_exchange_header(x, "Redrive-Key");
 	if (!key)
 		return true;
-	struct rdv_buffer *out = &p->memory[p->memory_count++];
-	rdv_buffer_init(out, 1 << 20);
-	if (rdv_percent_decode(out, rdv_slice_text(key)) != REDRIVE_OK) {
+	rdv_buffer_init(&p->key, 1 << 20);
+	if (rdv_percent_decode(&p->key, rdv_slice_text(key)) != REDRIVE_OK) {
 		rdv_reply_field(x, "Redrive-Key", "holds a %% that is no escape: encode the key's bytes, %% as %%25");
 		return false;
 	}
 	p->one.has_key = true;
-	p->one.key = rdv_buffer_as_slice(out);
+	p->one.key = rdv_buffer_as_slice(&p->key);
 	return true;
 }
 
@@ -113,6 +128,10 @@ static bool read_one(struct rdv_exchange *x, struct publish *p)
 		return false;
 	}
 	MHD_get_connection_values(x->connection, MHD_HEADER_KIND, take_header, p);
+	if (p->status == REDRIVE_NO_MEMORY) {
+		rdv_reply_status(x, p->status, NULL);
+		return false;
+	}
 	if (p->status != REDRIVE_OK) {
 		rdv_reply_field(x, "Redrive-Header", "at most %u headers with a name each", HEADERS_MAX);
 		return false;
@@ -175,6 +194,31 @@ static json_t *position_json(const char *topic, const struct rdv_published_at *a
 	return o;
 }
 
+static bool is_plain(const char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text <= ' ' || (unsigned char)*text >= 0x7f || *text == '"' || *text == '\\')
+			return false;
+	return true;
+}
+
+/* The answer to one message is by far the most frequent one of all: without a tree of values where it can be. */
+static void reply_position(struct rdv_exchange *x, const char *topic, const struct rdv_published_at *at)
+{
+	unsigned status = at->duplicate ? 200 : 201;
+	char id[256], text[768];
+	if (!is_plain(topic) || strlen(topic) > 200) {
+		rdv_reply_json(x, status, position_json(topic, at, true));
+		return;
+	}
+	rdv_message_id_text(id, topic, at->partition, at->offset);
+	int size = snprintf(text, sizeof text,
+			    "{\"id\":\"%s\",\"topic\":\"%s\",\"partition\":%" PRIu32 ",\"offset\":%" PRIu64
+			    ",\"duplicate\":%s}",
+			    id, topic, at->partition, at->offset, at->duplicate ? "true" : "false");
+	rdv_reply_bytes(x, status, "application/json", rdv_slice(text, (size_t)size), NULL);
+}
+
 static void answer_published(struct rdv_exchange *x, const struct publish *p)
 {
 	const char *topic = x->params[0];
@@ -191,7 +235,7 @@ static void answer_published(struct rdv_exchange *x, const struct publish *p)
 		return;
 	}
 	if (!p->is_batch) {
-		rdv_reply_json(x, p->one_result.duplicate ? 200 : 201, position_json(topic, &p->one_result, true));
+		reply_position(x, topic, &p->one_result);
 		return;
 	}
 	json_t *items = json_array();
