@@ -130,8 +130,19 @@ struct rdv_hints *rdv_hints_load(const struct rdv_store *s, uint32_t segment)
 	return NULL;
 }
 
-static void add_entry(struct rdv_buffer *out, const struct rdv_frame *frame)
+void rdv_hints_begin(struct rdv_hints_writer *w, const struct rdv_store *s, uint32_t segment)
 {
+	static const uint8_t room[RDV_HINTS_HEADER];
+
+	*w = (struct rdv_hints_writer){.store = s, .segment = segment, .end = RDV_SEGMENT_START};
+	rdv_buffer_init(&w->out, RDV_HINTS_HEADER + (size_t)s->segment_size);
+	rdv_buffer_append(&w->out, room, sizeof room);
+}
+
+void rdv_hints_add(struct rdv_hints_writer *w, const struct rdv_frame *frame)
+{
+	struct rdv_buffer *out = &w->out;
+
 	rdv_buffer_u8(out, frame->type);
 	rdv_buffer_u8(out, frame->flags);
 	rdv_buffer_u16(out, frame->hint_len);
@@ -139,23 +150,26 @@ static void add_entry(struct rdv_buffer *out, const struct rdv_frame *frame)
 	rdv_buffer_u64(out, frame->seq);
 	rdv_buffer_u32(out, frame->length);
 	rdv_buffer_append(out, frame->payload.data, frame->hint_len);
+	w->first = w->first ? w->first : frame->number;
+	w->last = frame->number;
+	w->end = frame->position.offset + RDV_FRAME_HEADER + frame->length;
 }
 
-static void write_header(const struct rdv_store *s, uint32_t segment, uint32_t end, uint64_t first,
-			 struct rdv_buffer *out, uint64_t last)
+static void write_header(const struct rdv_hints_writer *w)
 {
-	uint8_t *d = out->data;
+	const struct rdv_store *s = w->store;
+	uint8_t *d = w->out.data;
 
 	memcpy(d, magic, sizeof magic);
 	rdv_put_u32(d + AT_VERSION, RDV_HINTS_VERSION);
-	rdv_put_u32(d + AT_SEGMENT, segment);
+	rdv_put_u32(d + AT_SEGMENT, w->segment);
 	rdv_put_u64(d + AT_ID, s->id.lo);
 	rdv_put_u64(d + AT_ID + 8, s->id.hi);
-	rdv_put_u64(d + AT_FIRST, first);
-	rdv_put_u64(d + AT_LAST, last);
-	rdv_put_u32(d + AT_END, end);
-	rdv_put_u64(d + AT_BYTES, out->size - RDV_HINTS_HEADER);
-	rdv_put_u32(d + AT_SUM, rdv_crc32c(0, d + RDV_HINTS_HEADER, out->size - RDV_HINTS_HEADER));
+	rdv_put_u64(d + AT_FIRST, w->first);
+	rdv_put_u64(d + AT_LAST, w->last);
+	rdv_put_u32(d + AT_END, w->end);
+	rdv_put_u64(d + AT_BYTES, w->out.size - RDV_HINTS_HEADER);
+	rdv_put_u32(d + AT_SUM, rdv_crc32c(0, d + RDV_HINTS_HEADER, w->out.size - RDV_HINTS_HEADER));
 	rdv_put_u32(d + AT_CRC, rdv_crc32c(0, d, AT_CRC));
 }
 
@@ -183,33 +197,19 @@ static enum redrive_status write_file(const struct rdv_store *s, uint32_t segmen
 	return rdv_error_errno(error, -err, "write hints '%s'", to);
 }
 
-enum redrive_status rdv_hints_write(const struct rdv_store *s, uint32_t segment, struct rdv_slice image, uint32_t end,
-				    struct rdv_error *error)
+enum redrive_status rdv_hints_end(struct rdv_hints_writer *w, struct rdv_error *error)
 {
-	static const uint8_t room[RDV_HINTS_HEADER];
-	struct rdv_position at = {segment, RDV_SEGMENT_START};
-	struct rdv_buffer out;
-	struct rdv_frame frame;
-	uint64_t first = 0;
-	enum redrive_status status = REDRIVE_NO_MEMORY;
+	enum redrive_status status = w->out.failed ? REDRIVE_NO_MEMORY : REDRIVE_OK;
 
-	rdv_buffer_init(&out, RDV_HINTS_HEADER + (size_t)s->segment_size);
-	rdv_buffer_append(&out, room, sizeof room);
-	while (at.offset < end) {
-		if (!rdv_frame_valid(s->seed, rdv_slice(image.data + at.offset, end - at.offset), at, &frame)) {
-			rdv_buffer_done(&out);
-			return rdv_error_set(error, REDRIVE_CORRUPT, "segment %u: checksum at %u", segment, at.offset);
-		}
-		first = first ? first : frame.number;
-		add_entry(&out, &frame);
-		at.offset += RDV_FRAME_HEADER + frame.length;
+	if (status == REDRIVE_OK && w->first) { /* an empty segment needs none */
+		write_header(w);
+		status = write_file(w->store, w->segment, rdv_buffer_as_slice(&w->out), error);
 	}
-	if (!out.failed && first) {
-		write_header(s, segment, end, first, &out, frame.number);
-		status = write_file(s, segment, rdv_buffer_as_slice(&out), error);
-	} else if (!first) {
-		status = REDRIVE_OK; /* an empty segment needs none */
-	}
-	rdv_buffer_done(&out);
+	rdv_hints_drop(w);
 	return status;
+}
+
+void rdv_hints_drop(struct rdv_hints_writer *w)
+{
+	rdv_buffer_done(&w->out);
 }

@@ -31,7 +31,15 @@ struct rdv_hints *rdv_hints_load(const struct rdv_store *s, uint32_t segment);
 void rdv_hints_free(struct rdv_hints *h); /* accepts NULL */
 /* Next frame; its payload is its hint, borrowed; `synced` is 0. False at the end. */
 bool rdv_hints_next(struct rdv_hints *h, struct rdv_frame *frame);
-/* Makes <segment>.hint of the segment's image; its frames lie in [start, end). CORRUPT if one of them is not valid. */
-enum redrive_status rdv_hints_write(const struct rdv_store *s, uint32_t segment, struct rdv_slice image, uint32_t end,
-				    struct rdv_error *error) RDV_MUST_CHECK;
+/* Makes <segment>.hint: begin, each of its frames in order and checked, then end or drop. */
+struct rdv_hints_writer {
+	const struct rdv_store *store; /* borrows */
+	uint32_t segment, end;         /* end: behind the last frame so far */
+	uint64_t first, last;
+	struct rdv_buffer out; /* owns */
+};
+void rdv_hints_begin(struct rdv_hints_writer *w, const struct rdv_store *s, uint32_t segment);
+void rdv_hints_add(struct rdv_hints_writer *w, const struct rdv_frame *frame);
+enum redrive_status rdv_hints_end(struct rdv_hints_writer *w, struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_hints_drop(struct rdv_hints_writer *w);
 #endif

@@ -1,10 +1,10 @@
 /* maintain.c - file work in the background: recycling, making segments ready, hints, zero-filling.
  *
  * One piece per call, the most urgent first: a dropped tail becomes a spare; a spare becomes the next segment; a sealed
- * segment that lives longer than a second gets hints; a new file is zero-filled, 1 MiB at a time and never faster than
- * fill_rate, so that group commits keep their pace. Files are filled because an extent that is merely reserved makes
- * each fdatasync write metadata, too; recycled ones need no filling. If the filler is too slow, the writer
- * takes an allocated file (rdv_log_need_segment). One thread calls maintain; the writer calls need_segment. */
+ * segment that lives longer than a few seconds gets hints; a new file is zero-filled, 1 MiB at a time and never faster
+ * than fill_rate, so that group commits keep their pace. Files are filled because an extent that is merely reserved
+ * makes each fdatasync write metadata, too; recycled ones need no filling. If the filler is too slow, the writer takes
+ * an allocated file (rdv_log_need_segment). One thread calls maintain; the writer calls need_segment. */
 #include "internal.h"
 #include "hints.h"
 #include "recover.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 #include "../base/clock.h"
 
-enum { FILL_PIECE = 1 << 20 };
+enum { FILL_PIECE = 1 << 20, HINT_PIECE = 1 << 20 };
 
 /* ---- making segments ready: files_mutex held ---- */
 
@@ -135,12 +135,11 @@ static enum redrive_status recycle(struct rdv_log *log, uint32_t number, struct 
 	return status;
 }
 
-/* A sealed, durable segment that is old enough and has no hints: a copy of its entry. */
-static bool find_unhinted(struct rdv_log *log, struct rdv_log_segment *out)
+/* A sealed, durable segment that is old enough and has no hints; 0 if there is none. */
+static uint32_t find_unhinted(struct rdv_log *log)
 {
 	int64_t before = rdv_mono_now().ms - log->hint_after_ms;
-	bool found = false;
-	uint32_t i;
+	uint32_t found = 0, i;
 
 	pthread_mutex_lock(&log->mutex);
 	for (i = 0; i < log->segment_count && !found; i++) {
@@ -148,32 +147,48 @@ static bool find_unhinted(struct rdv_log *log, struct rdv_log_segment *out)
 
 		if (segment->number >= log->durable_end.segment)
 			break;
-		if (!segment->hinted && !segment->dropped && segment->sealed_ms <= before) {
-			*out = *segment;
-			found = true;
-		}
+		if (!segment->hinted && !segment->dropped && segment->sealed_ms <= before)
+			found = segment->number;
 	}
 	pthread_mutex_unlock(&log->mutex);
 	return found;
 }
 
-static enum redrive_status write_hints(struct rdv_log *log, const struct rdv_log_segment *segment,
-				       struct rdv_error *error)
+/* A piece at a time: it stays in the processor's cache, and no segment's worth of memory is wanted. */
+static enum redrive_status write_hints(struct rdv_log *log, uint32_t segment, struct rdv_error *error)
 {
-	uint8_t *image = malloc(log->store.segment_size);
-	enum redrive_status status = REDRIVE_NO_MEMORY;
+	enum redrive_status status = REDRIVE_OK;
+	uint32_t next = RDV_SEGMENT_START;
+	struct rdv_hints_writer w;
+
+	rdv_hints_begin(&w, &log->store, segment);
+	while (status == REDRIVE_OK && next) {
+		struct rdv_position from = {segment, next};
+		struct rdv_block *block;
+		struct rdv_frame frame;
+		size_t cursor = 0;
+
+		status = rdv_log_scan(log, from, HINT_PIECE, &block, &next);
+		while (rdv_log_scan_next(log, block, from, &cursor, &frame))
+			rdv_hints_add(&w, &frame);
+		rdv_block_unref(block);
+	}
+	if (status == REDRIVE_OK)
+		return rdv_hints_end(&w, error);
+	rdv_hints_drop(&w);
+	return rdv_error_set(error, status, "segment %u: its hints cannot be made", segment);
+}
+
+/* Also when it failed the segment counts as hinted: it is not tried again, opening reads the segment. */
+static enum redrive_status make_hints(struct rdv_log *log, uint32_t segment, struct rdv_error *error)
+{
+	enum redrive_status status = write_hints(log, segment, error);
 	struct rdv_log_segment *entry;
 
-	if (image)
-		status = rdv_store_load(&log->store, segment->number, image, error);
-	if (status == REDRIVE_OK)
-		status = rdv_hints_write(&log->store, segment->number, rdv_slice(image, log->store.segment_size),
-					 segment->end, error);
-	free(image);
 	pthread_mutex_lock(&log->mutex);
-	entry = rdv_log_segment_find(log, segment->number);
+	entry = rdv_log_segment_find(log, segment);
 	if (entry)
-		entry->hinted = true; /* also when it failed: it is not tried again, opening reads the segment */
+		entry->hinted = true;
 	pthread_mutex_unlock(&log->mutex);
 	return status;
 }
@@ -227,22 +242,38 @@ static enum redrive_status finish_fill(struct rdv_log *log, struct rdv_error *er
 	return REDRIVE_OK;
 }
 
+/* Zeros go past the page cache where the file system lets them: they are neither copied nor kept. */
+static enum redrive_status begin_fill(struct rdv_log *log, struct rdv_error *error)
+{
+	enum redrive_status status;
+	int direct;
+
+	pthread_mutex_lock(&log->files_mutex);
+	log->fill_number = ++log->file_count;
+	pthread_mutex_unlock(&log->files_mutex);
+	log->fill_offset = 0;
+	status = rdv_store_allocate(&log->store, log->fill_number, &log->fill_fd, error);
+	if (status != REDRIVE_OK || log->store.segment_size % RDV_PAGE)
+		return status;
+	if (rdv_store_open(&log->store, RDV_STORE_FILL, log->fill_number, O_RDWR | O_DIRECT, &direct, NULL) !=
+	    REDRIVE_OK)
+		return REDRIVE_OK;
+	rdv_store_close(&log->store, log->fill_fd);
+	log->fill_fd = direct;
+	return REDRIVE_OK;
+}
+
 static enum redrive_status fill(struct rdv_log *log, struct rdv_error *error)
 {
-	static const uint8_t zeros[FILL_PIECE];
+	static const _Alignas(RDV_PAGE) uint8_t zeros[FILL_PIECE];
 	uint64_t left = log->store.segment_size - log->fill_offset;
 	struct iovec iov = {(void *)(uintptr_t)zeros, left < FILL_PIECE ? left : FILL_PIECE};
 	uint64_t bytes = iov.iov_len;
 	enum redrive_status status;
 	int err;
 
-	if (log->fill_fd < 0) {
-		pthread_mutex_lock(&log->files_mutex);
-		log->fill_number = ++log->file_count;
-		pthread_mutex_unlock(&log->files_mutex);
-		log->fill_offset = 0;
-		return rdv_store_allocate(&log->store, log->fill_number, &log->fill_fd, error);
-	}
+	if (log->fill_fd < 0)
+		return begin_fill(log, error);
 	pace(log, bytes);
 	err = rdv_file_write_all(log->store.ops, log->store.ctx, log->fill_fd, &iov, 1, log->fill_offset);
 	if (!err)
@@ -259,7 +290,6 @@ static enum redrive_status fill(struct rdv_log *log, struct rdv_error *error)
 
 enum redrive_status rdv_log_maintain(struct rdv_log *log, bool *did, struct rdv_error *error)
 {
-	struct rdv_log_segment segment;
 	enum redrive_status status;
 	uint32_t number = droppable(log);
 
@@ -279,8 +309,9 @@ enum redrive_status rdv_log_maintain(struct rdv_log *log, bool *did, struct rdv_
 	if (status != REDRIVE_OK || *did)
 		return status;
 	*did = true;
-	if (find_unhinted(log, &segment))
-		return write_hints(log, &segment, error);
+	number = find_unhinted(log);
+	if (number)
+		return make_hints(log, number, error);
 	if (wants_fill(log))
 		return fill(log, error);
 	*did = false;

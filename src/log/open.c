@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #define SEGMENT_SIZE (64u << 20)
+#define HINT_AFTER_MS 5000 /* what is finished by then needs none; opening reads what has none */
 #define BUFFER_SIZE (1u << 20)
 
 /* ---- the tail ---- */
@@ -124,7 +125,7 @@ static struct rdv_log *new_log(const struct rdv_log_options *options)
 	log->buffer_size = options->buffer_size ? options->buffer_size : BUFFER_SIZE;
 	log->disk_free = options->disk_free;
 	log->lock_fd = log->fd = log->fill_fd = -1;
-	log->hint_after_ms = 1000;
+	log->hint_after_ms = HINT_AFTER_MS;
 	log->fill_rate = 200u << 20;
 	init_threads(log);
 	return log;
