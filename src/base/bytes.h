@@ -151,5 +151,14 @@ static inline void rdv_put_u64(void *p, uint64_t v)
 {
 	memcpy(p, &v, 8);
 }
+#define RDV_VARINT_MAX 10
+/* Writes at most RDV_VARINT_MAX bytes; returns where it ended. */
+static inline uint8_t *rdv_put_varint(uint8_t *to, uint64_t v)
+{
+	for (; v >= 0x80; v >>= 7)
+		*to++ = (uint8_t)(v | 0x80);
+	*to++ = (uint8_t)v;
+	return to;
+}
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian, and so is this code");
 #endif

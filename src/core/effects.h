@@ -55,6 +55,8 @@ struct rdv_effect {
 			bool outcome;       /* an outcome or state of a message: may use the reserve */
 			bool owns_state; /* after the append, report the position by rdv_lane_placed(lane, entry, place)
 					  */
+			bool waits;      /* a STATE that waits, for so long: */
+			int64_t delay_ms;
 		} record;
 		struct {
 			struct rdv_place body, state;

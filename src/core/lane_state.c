@@ -55,6 +55,8 @@ void rdv_lane_save_state(struct rdv_lane *l, uint32_t ref, struct rdv_now now, s
 	effect = rdv_lane_end_record(l, RDV_RECORD_STATE, e->seq, at, out);
 	effect->entry = ref;
 	effect->record.owns_state = true;
+	effect->record.waits = s->kind == RDV_STATE_WAITING;
+	effect->record.delay_ms = s->delay_ms;
 	effect->record.hint_size = RDV_STATE_HINT;
 	rdv_lane_release_state(l, e);
 	assert(e->unplaced < 3);

@@ -15,80 +15,145 @@ enum { FLAG_SUSPICION = 3, FLAG_LAST_BAD_CHARGED = 4, FLAG_KNOWN = 7 };
 enum { ATTEMPT_VERDICT = 7, ATTEMPT_CAUSE_SHIFT = 3, ATTEMPT_DUPLICATE = 64 };
 _Static_assert(RDV_VERDICT_COUNT <= 8 && RDV_CAUSE_COUNT <= 8, "three bits each");
 
-static void encode_hint(const struct rdv_message_state *s, struct rdv_buffer *out)
+/* ---- encoding: what is put is bounded, so that room for all of it is asked for once ---- */
+
+static size_t room_for(struct rdv_slice text, size_t max)
+{
+	return RDV_VARINT_MAX + (text.size < max ? text.size : max);
+}
+
+/* Cut to `max` bytes without splitting a character. */
+static uint8_t *put_text(uint8_t *to, struct rdv_slice s, size_t max)
+{
+	if (s.size > max)
+		s = rdv_slice_cut_utf8(s, max);
+	to = rdv_put_varint(to, s.size);
+	if (s.size)
+		memcpy(to, s.data, s.size);
+	return to + s.size;
+}
+
+static size_t failure_room(const struct rdv_failure *f)
+{
+	return room_for(f->class, RDV_ERROR_CLASS_BYTES) + room_for(f->root_class, RDV_ERROR_CLASS_BYTES) +
+	       room_for(f->code, RDV_ERROR_CODE_BYTES) + room_for(f->text, RDV_ERROR_TEXT_BYTES) +
+	       room_for(f->stack, RDV_ERROR_STACK_BYTES);
+}
+
+static uint8_t *put_failure(uint8_t *to, const struct rdv_failure *f)
+{
+	to = put_text(to, f->class, RDV_ERROR_CLASS_BYTES);
+	to = put_text(to, f->root_class, RDV_ERROR_CLASS_BYTES);
+	to = put_text(to, f->code, RDV_ERROR_CODE_BYTES);
+	to = put_text(to, f->text, RDV_ERROR_TEXT_BYTES);
+	return put_text(to, f->stack, RDV_ERROR_STACK_BYTES);
+}
+
+static size_t history_room(const struct rdv_attempt *items, uint32_t count)
+{
+	size_t room = 2 * RDV_VARINT_MAX;
+
+	for (uint32_t i = 0; i < count; i++)
+		room += 4 * RDV_VARINT_MAX + 1 + room_for(items[i].code, RDV_HISTORY_CODE_BYTES) +
+			room_for(items[i].class, RDV_HISTORY_CLASS_BYTES) +
+			room_for(items[i].text, RDV_HISTORY_TEXT_BYTES);
+	return room;
+}
+
+static uint8_t *put_attempt(uint8_t *to, const struct rdv_attempt *a)
+{
+	uint8_t how = (uint8_t)((a->verdict & 7) | (a->cause & 7) << ATTEMPT_CAUSE_SHIFT);
+
+	to = rdv_put_varint(to, a->n);
+	*to++ = a->duplicate ? how | ATTEMPT_DUPLICATE : how;
+	to = rdv_put_varint(to, (uint64_t)a->at.ms);
+	to = rdv_put_varint(to, (uint64_t)a->took_ms);
+	to = rdv_put_varint(to, (uint64_t)a->next_at.ms);
+	to = put_text(to, a->code, RDV_HISTORY_CODE_BYTES);
+	to = put_text(to, a->class, RDV_HISTORY_CLASS_BYTES);
+	return put_text(to, a->text, RDV_HISTORY_TEXT_BYTES);
+}
+
+static uint8_t *put_history(uint8_t *to, uint32_t omitted, const struct rdv_attempt *items, uint32_t count)
+{
+	to = rdv_put_varint(to, omitted);
+	to = rdv_put_varint(to, count);
+	for (uint32_t i = 0; i < count; i++)
+		to = put_attempt(to, &items[i]);
+	return to;
+}
+
+void rdv_failure_encode(const struct rdv_failure *f, struct rdv_buffer *out)
+{
+	uint8_t *to = rdv_buffer_reserve(out, failure_room(f));
+
+	if (to)
+		out->size += (size_t)(put_failure(to, f) - to);
+}
+
+void rdv_history_encode(uint32_t omitted, const struct rdv_attempt *items, uint32_t count, struct rdv_buffer *out)
+{
+	uint8_t *to = rdv_buffer_reserve(out, history_room(items, count));
+
+	if (to)
+		out->size += (size_t)(put_history(to, omitted, items, count) - to);
+}
+
+static uint8_t *put_hint(uint8_t *to, const struct rdv_message_state *s)
 {
 	uint8_t flags = s->suspicion > 3 ? 3 : s->suspicion;
 
 	if (s->last_bad_charged)
 		flags |= FLAG_LAST_BAD_CHARGED;
-	rdv_buffer_u8(out, RECORD_VERSION);
-	rdv_buffer_u8(out, (uint8_t)s->kind);
-	rdv_buffer_u8(out, (uint8_t)s->reason);
-	rdv_buffer_u8(out, flags);
-	rdv_buffer_u32(out, s->deliveries);
-	rdv_buffer_u64(out, (uint64_t)s->due.ms);
-	rdv_buffer_u64(out, (uint64_t)s->delay_ms);
-	rdv_buffer_u32(out, s->causes.failures);
-	rdv_buffer_u32(out, s->causes.crashes);
-	rdv_buffer_u32(out, s->causes.deferrals);
-	rdv_buffer_u32(out, s->generation);
+	to[0] = RECORD_VERSION;
+	to[1] = (uint8_t)s->kind;
+	to[2] = (uint8_t)s->reason;
+	to[3] = flags;
+	rdv_put_u32(to + 4, s->deliveries);
+	rdv_put_u64(to + 8, (uint64_t)s->due.ms);
+	rdv_put_u64(to + 16, (uint64_t)s->delay_ms);
+	rdv_put_u32(to + 24, s->causes.failures);
+	rdv_put_u32(to + 28, s->causes.crashes);
+	rdv_put_u32(to + 32, s->causes.deferrals);
+	rdv_put_u32(to + 36, s->generation);
+	return to + RDV_STATE_HINT;
 }
 
-void rdv_failure_encode(const struct rdv_failure *f, struct rdv_buffer *out)
+static uint8_t *put_rest(uint8_t *to, const struct rdv_message_state *s)
 {
-	record_put_text(out, f->class, RDV_ERROR_CLASS_BYTES);
-	record_put_text(out, f->root_class, RDV_ERROR_CLASS_BYTES);
-	record_put_text(out, f->code, RDV_ERROR_CODE_BYTES);
-	record_put_text(out, f->text, RDV_ERROR_TEXT_BYTES);
-	record_put_text(out, f->stack, RDV_ERROR_STACK_BYTES);
-}
-
-static void encode_attempt(const struct rdv_attempt *a, struct rdv_buffer *out)
-{
-	uint8_t how = (uint8_t)((a->verdict & 7) | (a->cause & 7) << ATTEMPT_CAUSE_SHIFT);
-
-	if (a->duplicate)
-		how |= ATTEMPT_DUPLICATE;
-	rdv_buffer_varint(out, a->n);
-	rdv_buffer_u8(out, how);
-	rdv_buffer_varint(out, (uint64_t)a->at.ms);
-	rdv_buffer_varint(out, (uint64_t)a->took_ms);
-	rdv_buffer_varint(out, (uint64_t)a->next_at.ms);
-	record_put_text(out, a->code, RDV_HISTORY_CODE_BYTES);
-	record_put_text(out, a->class, RDV_HISTORY_CLASS_BYTES);
-	record_put_text(out, a->text, RDV_HISTORY_TEXT_BYTES);
-}
-
-void rdv_history_encode(uint32_t omitted, const struct rdv_attempt *items, uint32_t count, struct rdv_buffer *out)
-{
-	rdv_buffer_varint(out, omitted);
-	rdv_buffer_varint(out, count);
-	for (uint32_t i = 0; i < count; i++)
-		encode_attempt(&items[i], out);
+	to = rdv_put_varint(to, s->causes.timeouts);
+	to = rdv_put_varint(to, s->causes.shutdowns);
+	to = rdv_put_varint(to, s->causes.outage);
+	to = rdv_put_varint(to, (uint64_t)s->first_at.ms);
+	to = rdv_put_varint(to, (uint64_t)s->first_failed_at.ms);
+	to = rdv_put_varint(to, (uint64_t)s->last_failed_at.ms);
+	to = rdv_put_varint(to, s->cause_seq + 1); /* none, UINT64_MAX, becomes 0 */
+	rdv_put_u64(to, s->fingerprint);
+	to = put_text(to + 8, s->handler_version, RDV_HANDLER_VERSION_BYTES);
+	to = put_failure(to, &s->failure);
+	return put_history(to, s->history_omitted, s->history, s->history_count);
 }
 
 void rdv_state_encode(const struct rdv_message_state *s, struct rdv_buffer *out)
 {
-	encode_hint(s, out);
-	rdv_buffer_varint(out, s->causes.timeouts);
-	rdv_buffer_varint(out, s->causes.shutdowns);
-	rdv_buffer_varint(out, s->causes.outage);
-	rdv_buffer_varint(out, (uint64_t)s->first_at.ms);
-	rdv_buffer_varint(out, (uint64_t)s->first_failed_at.ms);
-	rdv_buffer_varint(out, (uint64_t)s->last_failed_at.ms);
-	rdv_buffer_varint(out, s->cause_seq + 1); /* none, UINT64_MAX, becomes 0 */
-	rdv_buffer_u64(out, s->fingerprint);
-	record_put_text(out, s->handler_version, RDV_HANDLER_VERSION_BYTES);
-	rdv_failure_encode(&s->failure, out);
-	rdv_history_encode(s->history_omitted, s->history, s->history_count, out);
+	size_t room = RDV_STATE_HINT + 7 * RDV_VARINT_MAX + 8 +
+		      room_for(s->handler_version, RDV_HANDLER_VERSION_BYTES) + failure_room(&s->failure) +
+		      history_room(s->history, s->history_count);
+	uint8_t *to = rdv_buffer_reserve(out, room);
+
+	if (to)
+		out->size += (size_t)(put_rest(put_hint(to, s), s) - to);
 }
+
+/* ---- decoding ---- */
 
 static enum redrive_status decode_hint(struct rdv_reader *r, struct rdv_slice payload, struct rdv_message_state *out)
 {
 	enum redrive_status status = record_begin(payload, r);
 	uint8_t flags;
 
-	*out = (struct rdv_message_state){.cause_seq = UINT64_MAX};
+	memset(out, 0, offsetof(struct rdv_message_state, history)); /* the count says what of it is there */
+	out->cause_seq = UINT64_MAX;
 	if (status != REDRIVE_OK)
 		return status;
 	out->kind = (enum rdv_state)rdv_read_u8(r);
