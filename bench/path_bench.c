@@ -13,8 +13,9 @@
  * [concurrency=N] raw: the raw limit (raw_log.h) before and after. waiting: so many other messages of the first lane
  * wait for hours meanwhile. routes: the messages go to so many topics in turn, each with a route and a thread of its
  * own. keys: order by key, so many keys in turn, at most 50,000 messages not yet acknowledged. One JSON object a line:
- * name, value, unit. */
+ * name, value, unit. `cpu` is of the whole process; under its name, what each thread took until the last ack. */
 #include <redrive.h>
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -189,6 +190,45 @@ static double percentile(uint64_t all, double part)
 	return ms;
 }
 
+/* Processor time of all threads of one name, so far: the kernel counts it in nanoseconds. */
+static double thread_seconds(const char *name)
+{
+	char path[80], line[80];
+	unsigned long long ns, sum = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	FILE *f;
+
+	while (tasks && (task = readdir(tasks))) {
+		snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task->d_name);
+		f = fopen(path, "r");
+		if (!f || !fgets(line, sizeof line, f))
+			*line = 0;
+		if (f)
+			fclose(f);
+		line[strcspn(line, "\n")] = 0;
+		snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task->d_name);
+		f = strcmp(line, name) ? NULL : fopen(path, "r");
+		if (f && fscanf(f, "%llu", &ns) == 1)
+			sum += ns;
+		if (f)
+			fclose(f);
+	}
+	if (tasks)
+		closedir(tasks);
+	return (double)sum / 1e9;
+}
+
+#define THREADS 6
+static const char *const thread_names[THREADS] = {"rdv-core",     "rdv-writer",   "rdv-reader",
+						  "rdv-maintain", "rdv-callback", "path_bench"};
+
+static void note_threads(double seconds[THREADS], double by)
+{
+	for (int i = 0; i < THREADS; i++)
+		seconds[i] += by * thread_seconds(thread_names[i]);
+}
+
 static uint64_t bytes_written(void)
 {
 	char line[128];
@@ -217,7 +257,7 @@ static void settle(void)
 
 static void run(const struct work *work, const char *dir)
 {
-	double end, cpu, net;
+	double end, cpu, net, threads[THREADS] = {0};
 	struct redrive_error error = {""};
 	struct redrive *r;
 	uint64_t published;
@@ -234,9 +274,11 @@ static void run(const struct work *work, const char *dir)
 	atomic_store(&on_disk, 0);
 	start = bench_seconds();
 	cpu = cpu_seconds();
+	note_threads(threads, -1);
 	published = publish(r, (uint64_t)set.count, set.seconds, 0);
 	while (work->handler && atomic_load(&acked) < published && !failed)
 		usleep(200);
+	note_threads(threads, 1);
 	redrive_stop(r);
 	end = bench_seconds();
 	cpu = cpu_seconds() - cpu;
@@ -250,6 +292,8 @@ static void run(const struct work *work, const char *dir)
 	bench_print("per_s", (double)published / net, "messages/s");
 	bench_print("wall", net / (double)published * 1e9, "ns/message");
 	bench_print("cpu", cpu / (double)published * 1e9, "ns/message");
+	for (int i = 0; i < THREADS; i++)
+		bench_print(thread_names[i], threads[i] / (double)published * 1e9, "ns/message");
 	if (!strcmp(work->name, "retry")) {
 		bench_print("late_p50", percentile(published, 0.5), "ms");
 		bench_print("late_p99", percentile(published, 0.99), "ms");
