@@ -66,6 +66,8 @@ enum redrive_status rdv_lane_published(struct rdv_lane *l, struct rdv_now now, c
 struct rdv_mono rdv_lane_tick(struct rdv_lane *l, struct rdv_now now, struct rdv_effects *out);
 /* What could be dispatched now, by class; storm and pause considered. */
 void rdv_lane_work(struct rdv_lane *l, struct rdv_now now, struct rdv_work *out);
+/* The entry will be asked for in a moment: brings it into the cache. Any reference. */
+void rdv_lane_expect(const struct rdv_lane *l, uint32_t entry);
 /* Uses a grant: emits (RECORD STARTED and) DISPATCH. false: nothing suitable (cancel the grant). */
 bool rdv_lane_dispatch(struct rdv_lane *l, struct rdv_now now, const struct rdv_grant *grant,
 		       struct rdv_effects *out) RDV_MUST_CHECK;

@@ -25,6 +25,12 @@ uint32_t rdv_lane_add_entry(struct rdv_lane *l, uint64_t seq)
 	return ref;
 }
 
+void rdv_lane_expect(const struct rdv_lane *l, uint32_t ref)
+{
+	if (ref && ref <= l->entries.used)
+		__builtin_prefetch(rdv_lane_entry(l, ref));
+}
+
 void rdv_lane_free_ghost(struct rdv_lane *l, uint32_t ref)
 {
 	const struct rdv_entry *e = rdv_lane_entry(l, ref);
@@ -154,6 +160,7 @@ uint32_t rdv_lane_pop(struct rdv_lane *l, enum rdv_class class, const struct rdv
 
 	if (!first || grant->probe || first->state != RDV_STATE_READY || first->unplaced)
 		return choose_ready(l, class, grant);
+	rdv_lane_expect(l, first->next); /* most likely asked for next */
 	unlink_queued(l, &l->ready[class], 0, head);
 	l->ready[class].live--;
 	return head;

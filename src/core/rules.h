@@ -22,18 +22,19 @@ enum rdv_transport {                       /* how a call ended */
 
 struct rdv_answer {
 	enum rdv_transport transport;
-	int http_status; /* 0 = none */
-	int exit_code;   /* -1 = none */
-	bool explicit_verdict;
+	int http_status;               /* 0 = none */
+	int exit_code;                 /* -1 = none */
 	enum rdv_verdict_kind verdict; /* when explicit */
-	bool has_delay;                /* Redrive-Delay, or Retry-After as a delay from now, or lease delay_ms */
+	bool explicit_verdict;
+	bool duplicate;
+	bool has_delay; /* Redrive-Delay, or Retry-After as a delay from now, or lease delay_ms */
 	bool delay_is_retry_after;
 	int64_t delay_ms;
 	int64_t retry_after_ms; /* a Retry-After beside a Redrive-Delay (which then is delay_ms); 0 = none */
-	bool duplicate;
+	int64_t took_ms;
+	/* The words, behind all else. */
 	struct rdv_failure failure; /* as the handler told; class and code may be empty: filled by the table */
 	struct rdv_slice answer, handler_version;
-	int64_t took_ms;
 };
 
 enum rdv_then { RDV_THEN_ACK, RDV_THEN_REJECT, RDV_THEN_DROP, RDV_THEN_DEFER, RDV_THEN_RETRY };

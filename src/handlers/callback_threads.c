@@ -133,6 +133,7 @@ void *rdv_callback_work(void *arg)
 	struct rdv_callback *h = w->handler;
 	int64_t now_us = rdv_mono_now_us(), first_us = 0;
 
+	pthread_setname_np(pthread_self(), "rdv-callback");
 	for (;;) {
 		struct rdv_call *call = rdv_work_claim(w);
 

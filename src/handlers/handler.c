@@ -28,6 +28,14 @@ void rdv_call_reset(struct rdv_call *c)
 	rdv_call_init(c);
 }
 
+void rdv_call_reset_plain(struct rdv_call *c)
+{
+	if (c->hold)
+		rdv_block_unref(c->hold);
+	memset(c, 0, offsetof(struct rdv_call, text));
+	memcpy(&c->answer, &no_answer, offsetof(struct rdv_answer, failure));
+}
+
 /* Bytes that `in` can take at most when it is cleaned: a bad byte becomes three. */
 static size_t clean_size(struct rdv_slice in, size_t max)
 {

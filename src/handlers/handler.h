@@ -27,12 +27,13 @@ struct rdv_call {
 	struct rdv_slice payload;         /* a BODY record's payload (rdv_body_decode): borrows from `hold` */
 	struct rdv_block *hold;           /* shares; may be NULL when the payload is kept alive otherwise */
 	/* --- set by the handler before complete; freed by rdv_call_reset --- */
-	struct rdv_answer answer; /* its slices borrow from `text` or are static */
 	struct rdv_buffer text;   /* owns what the answer's slices point to */
+	struct rdv_answer answer; /* its slices borrow from `text` or are static */
 };
 
 void rdv_call_init(struct rdv_call *c);
-void rdv_call_reset(struct rdv_call *c); /* drops hold, answer and text memory; ready for another use */
+void rdv_call_reset(struct rdv_call *c);       /* drops hold, answer and text memory; ready for another use */
+void rdv_call_reset_plain(struct rdv_call *c); /* the same for a call whose answer has no words */
 /* Puts a copy of `answer` into the call: its slices move to `text`, cut to what is stored of them, with bytes that are
  * no UTF-8 replaced. They must not lie in `text` already. Short of memory they stay empty. */
 void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer);

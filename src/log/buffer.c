@@ -160,24 +160,31 @@ bool rdv_log_buffer_next(const struct rdv_log_buffer *b, size_t *cursor, struct 
 	rdv_frame_decode(b->data + *cursor,
 			 (struct rdv_position){span->segment, span->offset + (uint32_t)(*cursor - span->at)}, frame);
 	*cursor += RDV_FRAME_HEADER + (size_t)frame->length;
+	__builtin_prefetch(b->data + *cursor + RDV_FRAME_HEADER + frame->length); /* most frames are alike */
+	__builtin_prefetch(b->data + *cursor + RDV_FRAME_HEADER + frame->length + 64);
 	return true;
 }
 
-struct rdv_slice rdv_log_buffer_find(const struct rdv_log_buffer *b, struct rdv_position position)
+struct rdv_slice rdv_log_buffer_find(const struct rdv_log_buffer *b, struct rdv_position position, uint32_t length)
 {
-	struct rdv_frame frame;
-	uint32_t i;
-
-	for (i = 0; i < b->span_count; i++) {
+	for (uint32_t i = 0; i < b->span_count; i++) {
 		const struct rdv_log_span *span = &b->spans[i];
+		size_t at = position.offset - span->offset;
 
-		if (span->segment != position.segment || position.offset < span->offset ||
-		    (size_t)(position.offset - span->offset) + RDV_FRAME_HEADER > span->size)
-			continue;
-		rdv_frame_decode(b->data + span->at + (position.offset - span->offset), position, &frame);
-		if ((size_t)(position.offset - span->offset) + RDV_FRAME_HEADER + frame.length > span->size)
-			break;
-		return frame.payload;
+		if (span->segment == position.segment && position.offset >= span->offset &&
+		    at + RDV_FRAME_HEADER + length <= span->size)
+			return rdv_slice(b->data + span->at + at + RDV_FRAME_HEADER, length);
 	}
 	return rdv_slice(NULL, 0);
+}
+
+void rdv_log_buffer_range(const struct rdv_log_buffer *b, struct rdv_position *first, struct rdv_position *end)
+{
+	const struct rdv_log_span *last = b->spans + b->span_count - 1;
+
+	*first = *end = (struct rdv_position){0, 0};
+	if (!b->span_count)
+		return;
+	*first = (struct rdv_position){b->spans->segment, b->spans->offset};
+	*end = (struct rdv_position){last->segment, last->offset + (uint32_t)last->size};
 }

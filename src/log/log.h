@@ -110,8 +110,11 @@ struct rdv_log_buffer *rdv_log_buffer_ref(struct rdv_log_buffer *b);
 void rdv_log_buffer_unref(struct rdv_log_buffer *b);
 /* Iterates the frames of a buffer: *cursor from 0; false at the end. Payload slices borrow from the buffer. */
 bool rdv_log_buffer_next(const struct rdv_log_buffer *b, size_t *cursor, struct rdv_frame *frame);
-/* The whole payload at `position`, if this buffer holds it; {NULL, 0} otherwise. */
-struct rdv_slice rdv_log_buffer_find(const struct rdv_log_buffer *b, struct rdv_position position);
+/* The payload of `length` bytes at `position`, if this buffer holds it; {NULL, 0} otherwise. Its bytes are not looked
+ * at. */
+struct rdv_slice rdv_log_buffer_find(const struct rdv_log_buffer *b, struct rdv_position position, uint32_t length);
+/* From the place of its first frame up to behind its last. */
+void rdv_log_buffer_range(const struct rdv_log_buffer *b, struct rdv_position *first, struct rdv_position *end);
 
 /* ---- read: any thread ---- */
 struct rdv_read {

@@ -3,6 +3,8 @@
 #include "cache.h"
 #include <stdlib.h>
 
+#define STALE_A_TIME 4 /* dropped at each addition, so that they cannot pile up */
+
 enum redrive_status rdv_cache_init(struct rdv_cache *c)
 {
 	*c = (struct rdv_cache){0};
@@ -58,23 +60,19 @@ struct rdv_block *rdv_cache_take(struct rdv_cache *c, struct rdv_ahead *a)
 	return block;
 }
 
-static bool make_room(struct rdv_cache *c, uint32_t bytes)
+static bool make_room(struct rdv_cache *c, uint32_t bytes, struct rdv_mono now)
 {
-	if (bytes > RDV_CACHE_BYTES)
-		return false;
-	while (c->bytes > RDV_CACHE_BYTES - bytes) {
-		if (!c->oldest || c->oldest->reading)
-			return false;
-		rdv_block_unref(rdv_cache_take(c, c->oldest));
-	}
-	return true;
+	for (int i = 0; i < STALE_A_TIME; i++)
+		if (c->oldest && !c->oldest->reading && now.ms - c->oldest->since_ms > RDV_CACHE_STALE_MS)
+			rdv_block_unref(rdv_cache_take(c, c->oldest));
+	return bytes <= RDV_CACHE_BYTES && c->bytes <= RDV_CACHE_BYTES - bytes;
 }
 
-struct rdv_ahead *rdv_cache_add(struct rdv_cache *c, const struct rdv_place *place)
+struct rdv_ahead *rdv_cache_add(struct rdv_cache *c, const struct rdv_place *place, struct rdv_mono now)
 {
 	struct rdv_ahead *a, **at;
 
-	if (rdv_cache_find(c, place) || !make_room(c, place->length))
+	if (!make_room(c, place->length, now) || rdv_cache_find(c, place))
 		return NULL;
 	a = c->free;
 	if (a)
@@ -84,7 +82,7 @@ struct rdv_ahead *rdv_cache_add(struct rdv_cache *c, const struct rdv_place *pla
 	if (!a)
 		return NULL;
 	at = bucket(c, place);
-	*a = (struct rdv_ahead){.place = *place, .link = *at, .older = c->newest, .reading = true};
+	*a = (struct rdv_ahead){.place = *place, .link = *at, .older = c->newest, .reading = true, .since_ms = now.ms};
 	*at = a;
 	*(c->newest ? &c->newest->newer : &c->oldest) = a;
 	c->newest = a;

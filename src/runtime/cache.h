@@ -1,7 +1,7 @@
 /* cache.h - bodies read ahead: by place, bounded in bytes, each used once.
  *
- * An entry is being read or there. Who takes it owns the block. When `bytes` would pass the limit, entries that nobody
- * came for go, oldest first; if that is not enough, the read-ahead is not done: dispatching then reads for itself. Core
+ * An entry is being read or there. Who takes it owns the block. Entries that nobody came for in time go, oldest first;
+ * at the limit nothing more is read ahead, since what is there is due sooner: dispatching then reads for itself. Core
  * thread. */
 #ifndef RDV_RUNTIME_CACHE_H
 #define RDV_RUNTIME_CACHE_H
@@ -9,17 +9,18 @@
 
 #define RDV_CACHE_BYTES (64u << 20)
 #define RDV_CACHE_BUCKETS 262144u
+#define RDV_CACHE_STALE_MS 2500 /* it was to be wanted within 1 s */
 
 struct rdv_flight;
 struct rdv_ahead {
-	struct rdv_job job;     /* first */
 	struct rdv_ahead *link; /* of its bucket, or of the free list */
 	struct rdv_ahead *newer, *older;
 	struct rdv_place place;
+	bool reading;
 	struct rdv_block *block;    /* owns; NULL while it is being read */
 	struct rdv_flight *waiting; /* a call that came for it meanwhile */
-	enum redrive_status status;
-	bool reading;
+	int64_t since_ms;           /* mono */
+	struct rdv_job job;         /* its owner: this entry */
 };
 struct rdv_cache {
 	struct rdv_ahead **buckets; /* owns */
@@ -29,7 +30,7 @@ struct rdv_cache {
 enum redrive_status rdv_cache_init(struct rdv_cache *c) RDV_MUST_CHECK;
 void rdv_cache_done(struct rdv_cache *c);
 /* A new entry, reading; NULL: no room, or it is there already. */
-struct rdv_ahead *rdv_cache_add(struct rdv_cache *c, const struct rdv_place *place);
+struct rdv_ahead *rdv_cache_add(struct rdv_cache *c, const struct rdv_place *place, struct rdv_mono now);
 struct rdv_ahead *rdv_cache_find(struct rdv_cache *c, const struct rdv_place *place);
 /* Takes it out; the block is the caller's. */
 struct rdv_block *rdv_cache_take(struct rdv_cache *c, struct rdv_ahead *a);

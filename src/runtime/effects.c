@@ -8,17 +8,12 @@
 #include "room.h"
 #include <stdlib.h>
 
-static void report_state(struct rdv_engine *e, const struct rdv_effect *effect)
+static void count_delay(struct rdv_engine *e, const struct rdv_effect *effect)
 {
-	struct rdv_strand *s = rdv_strand_of(e, effect->lane);
-	struct rdv_message_state state;
+	struct rdv_route *route = rdv_strand_of(e, effect->lane)->route;
 
-	if (!s->route || effect->record.type != RDV_RECORD_STATE)
-		return;
-	if (rdv_state_decode_hint(rdv_effects_bytes(e->effects, effect->record.at, effect->record.size), &state) ==
-		    REDRIVE_OK &&
-	    state.kind == RDV_STATE_WAITING)
-		rdv_histogram_add(&s->route->metrics.delay_seconds, (double)state.delay_ms / 1000);
+	if (route && effect->record.waits)
+		rdv_histogram_add_ms(&route->metrics.delay_seconds, effect->record.delay_ms);
 }
 
 static void put_record(struct rdv_engine *e, const struct rdv_effects *list, const struct rdv_effect *effect)
@@ -43,7 +38,7 @@ static void put_record(struct rdv_engine *e, const struct rdv_effects *list, con
 
 		rdv_lane_placed(effect->lane, effect->entry, place);
 		rdv_log_live(e->log, place.segment, 1, place.length);
-		report_state(e, effect);
+		count_delay(e, effect);
 	}
 }
 

@@ -48,7 +48,6 @@ static enum redrive_status init_parts(struct rdv_engine *e)
 
 	e->completed_end = &e->completed;
 	e->commands_end = &e->commands;
-	e->sync_end = &e->sync_first;
 	e->urgent.end = &e->urgent.first;
 	e->later.end = &e->later.first;
 	e->retry.end = &e->retry.first;

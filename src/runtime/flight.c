@@ -1,6 +1,6 @@
 /* flight.c - one call from DISPATCH to verdict.
  *
- *   DISPATCH → body: recent buffer | read-ahead | a reader → dedupe → STARTED durable? → submit → handler
+ *   DISPATCH → body (flight_body.c) → dedupe → STARTED durable? → submit → handler
  *   handler → complete (judged in its thread) → core → history read if the verdict needs it → verdict → free
  *
  * A flight owns its call, a pin on a recent buffer or a block with the body, and a reference to what the route was when
@@ -12,20 +12,44 @@
 #include <stdlib.h>
 
 #define BLOCK_FLIGHTS 256
+#define BODY_PRODUCED_AT 24 /* in a BODY's hint part */
+#define FAR 8               /* so many calls ahead their lines are asked for, */
+#define NEAR 4              /* and what these point to */
 
 /* ---- allocation ---- */
+
+/* Room in the ring for so many. */
+static bool grow_ring(struct rdv_flight_ring *r, size_t flights)
+{
+	size_t capacity = r->capacity ? r->capacity : BLOCK_FLIGHTS;
+	struct rdv_flight **items;
+
+	while (capacity < flights)
+		capacity *= 2;
+	if (capacity == r->capacity)
+		return true;
+	items = malloc(capacity * sizeof(struct rdv_flight *));
+	if (!items)
+		return false;
+	for (size_t i = 0; i < r->count; i++)
+		items[i] = r->items[(r->head + i) & (r->capacity - 1)];
+	free(r->items);
+	*r = (struct rdv_flight_ring){.items = items, .count = r->count, .capacity = capacity};
+	return true;
+}
 
 static bool more_flights(struct rdv_engine *e)
 {
 	void **blocks = realloc(e->flight_blocks, (e->flight_block_count + 1) * sizeof *blocks);
-	struct rdv_flight *block = calloc(BLOCK_FLIGHTS, sizeof *block);
+	struct rdv_flight *block = aligned_alloc(_Alignof(struct rdv_flight), BLOCK_FLIGHTS * sizeof *block);
 
 	if (blocks)
 		e->flight_blocks = blocks;
-	if (!blocks || !block) {
+	if (!blocks || !block || !grow_ring(&e->sync, (e->flight_block_count + 1) * BLOCK_FLIGHTS)) {
 		free(block);
 		return false;
 	}
+	memset(block, 0, BLOCK_FLIGHTS * sizeof *block);
 	e->flight_blocks[e->flight_block_count++] = block;
 	for (size_t i = BLOCK_FLIGHTS; i-- > 0;) {
 		rdv_call_init(&block[i].call);
@@ -43,7 +67,8 @@ static struct rdv_flight *take_flight(struct rdv_engine *e)
 		return NULL;
 	f = e->free_flights;
 	e->free_flights = f->wait_next;
-	f->wait_next = NULL;
+	if (e->free_flights)
+		rdv_flight_expect(e->free_flights);
 	e->open_flights++;
 	return f;
 }
@@ -53,10 +78,15 @@ static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 	if (f->pin)
 		f->pin->pins--;
 	f->pin = NULL;
-	rdv_block_unref(f->history);
+	if (f->plain)
+		rdv_call_reset_plain(&f->call);
+	else
+		rdv_call_reset(&f->call);
+	if (f->history)
+		rdv_block_unref(f->history);
 	f->history = NULL;
-	rdv_call_reset(&f->call);
-	rdv_buffer_done(&f->scratch);
+	if (f->has_dedupe)
+		rdv_buffer_done(&f->scratch);
 	rdv_route_info_unref(f->info);
 	f->route->open_calls--;
 	f->outlet->calls--;
@@ -72,11 +102,21 @@ void rdv_flight_free_all(struct rdv_engine *e)
 	for (size_t i = 0; i < e->flight_block_count; i++)
 		free(e->flight_blocks[i]);
 	free(e->flight_blocks);
+	free(e->sync.items);
+}
+
+static struct rdv_flight **ring_at(const struct rdv_flight_ring *r, size_t i)
+{
+	return &r->items[(r->head + i) & (r->capacity - 1)];
+}
+
+static void ring_pop(struct rdv_flight_ring *r)
+{
+	r->head = (r->head + 1) & (r->capacity - 1);
+	r->count--;
 }
 
 /* ---- reading ---- */
-
-static void read_done(struct rdv_engine *e, struct rdv_job *job);
 
 void rdv_read_want(struct rdv_read *read, const struct rdv_place *place)
 {
@@ -93,17 +133,12 @@ void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job, bool urgent)
 	list->end = &job->next;
 }
 
-static void submit_job(struct rdv_engine *e, struct rdv_flight *f, void (*work)(struct rdv_job *job))
+void rdv_flight_read(struct rdv_engine *e, struct rdv_flight *f, void (*work)(struct rdv_job *job))
 {
 	f->job.work = work;
-	f->job.done = read_done;
+	f->job.done = rdv_flight_read_done;
 	f->job.owner = f;
 	rdv_job_queue(e, &f->job, true);
-}
-
-static bool wants_state(const struct rdv_flight *f)
-{
-	return f->state.segment && !f->history && f->route->options.handler != RDV_HANDLER_CALLBACK;
 }
 
 /* Where trimming has moved the message's records meanwhile; false: nowhere else. */
@@ -132,7 +167,7 @@ static void book_at_home(struct rdv_flight *f)
 	rdv_lane_granted_by(f->strand->lane, NULL, 0);
 }
 
-static void end_damaged(struct rdv_engine *e, struct rdv_flight *f)
+void rdv_flight_damaged(struct rdv_engine *e, struct rdv_flight *f)
 {
 	book_where_granted(f);
 	rdv_lane_damaged(f->strand->lane, e->now, f->entry, f->number, e->effects);
@@ -141,10 +176,10 @@ static void end_damaged(struct rdv_engine *e, struct rdv_flight *f)
 	end_flight(e, f);
 }
 
-static void use_body(struct rdv_flight *f, struct rdv_block *block)
+void rdv_flight_use(struct rdv_flight *f, struct rdv_block *body)
 {
-	f->call.hold = block;
-	f->call.payload = rdv_block_slice(block);
+	f->call.hold = body;
+	f->call.payload = rdv_block_slice(body);
 }
 
 static void verdict(struct rdv_engine *e, struct rdv_flight *f);
@@ -165,10 +200,10 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 
 	if (body->length) {
 		if (body->status == REDRIVE_OK) {
-			use_body(f, body->block);
+			rdv_flight_use(f, body->block);
 			body->length = 0;
 		} else if (body->status == REDRIVE_NOT_FOUND && look_again(f, false)) {
-			submit_job(e, f, f->job.work);
+			rdv_flight_read(e, f, f->job.work);
 			return false;
 		} else {
 			f->unread = rdv_read_passes(body->status);
@@ -181,7 +216,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 			f->history = state->block;
 		} else if ((state->status == REDRIVE_NOT_FOUND && look_again(f, true)) ||
 			   (rdv_read_passes(state->status) && !e->stopping && !e->failed)) {
-			submit_job(e, f, NULL);
+			rdv_flight_read(e, f, NULL);
 			return false;
 		}
 		state->length = 0; /* a damaged history is none: the counts that matter are the lane's */
@@ -189,7 +224,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 	return true;
 }
 
-static void read_done(struct rdv_engine *e, struct rdv_job *job)
+void rdv_flight_read_done(struct rdv_engine *e, struct rdv_job *job)
 {
 	struct rdv_flight *f = job->owner;
 
@@ -199,7 +234,7 @@ static void read_done(struct rdv_engine *e, struct rdv_job *job)
 	if (e->failed)
 		end_flight(e, f); /* nothing can be recorded */
 	else if (f->damaged)
-		end_damaged(e, f);
+		rdv_flight_damaged(e, f);
 	else if (f->stage == RDV_FLIGHT_HISTORY)
 		verdict(e, f);
 	else if (f->unread)
@@ -209,107 +244,6 @@ static void read_done(struct rdv_engine *e, struct rdv_job *job)
 }
 
 /* ---- dispatch ---- */
-
-static void ahead_done(struct rdv_engine *e, struct rdv_job *job)
-{
-	struct rdv_ahead *a = (struct rdv_ahead *)job;
-	struct rdv_flight *f = a->waiting;
-
-	e->reads_open--;
-	a->reading = false;
-	a->waiting = NULL;
-	a->block = job->reads[0].status == REDRIVE_OK ? job->reads[0].block : NULL;
-	a->status = job->reads[0].status;
-	if (!f) {
-		if (!a->block)
-			rdv_cache_take(&e->cache, a); /* dispatching reads for itself, and judges */
-		return;
-	}
-	f->job.reads[0] = job->reads[0];
-	f->job.reads[0].block = rdv_cache_take(&e->cache, a);
-	f->job.work = NULL;
-	e->reads_open++;
-	read_done(e, &f->job);
-}
-
-void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect)
-{
-	const struct rdv_place *place = &effect->dispatch.body;
-	struct rdv_ahead *a;
-
-	if (!place->segment || !place->length)
-		return;
-	a = rdv_cache_add(&e->cache, place);
-	if (!a)
-		return;
-	rdv_read_want(&a->job.reads[0], place);
-	a->job.done = ahead_done;
-	rdv_job_queue(e, &a->job, false);
-}
-
-/* The body, if memory has it. */
-static bool body_at_hand(struct rdv_engine *e, struct rdv_flight *f)
-{
-	struct rdv_slice bytes = rdv_recent_find(e, &f->body, &f->pin);
-	struct rdv_ahead *a;
-
-	if (bytes.data) {
-		f->pin->pins++;
-		f->call.payload = bytes;
-		return true;
-	}
-	f->pin = NULL;
-	a = rdv_cache_find(&e->cache, &f->body);
-	if (!a || a->reading)
-		return false;
-	use_body(f, rdv_cache_take(&e->cache, a));
-	return true;
-}
-
-static void fetch_replay(struct rdv_engine *e, struct rdv_flight *f)
-{
-	struct rdv_request request;
-
-	if (!rdv_lane_request(f->strand->lane, f->request, &request)) {
-		end_damaged(e, f);
-		return;
-	}
-	memcpy(f->letter, request.letter, sizeof f->letter);
-	f->generation = request.generation;
-	rdv_base32_128(f->letter, f->letter_id);
-	rdv_slice_to_text(request.plan_name, f->replay, sizeof f->replay);
-	f->call.replay = f->replay;
-	f->job.reads[0].length = 0;
-	submit_job(e, f, rdv_letter_fetch);
-}
-
-static void get_body(struct rdv_engine *e, struct rdv_flight *f)
-{
-	struct rdv_ahead *a;
-
-	f->job.reads[0] = f->job.reads[1] = (struct rdv_read){0};
-	if (f->request) {
-		fetch_replay(e, f);
-		return;
-	}
-	if (wants_state(f))
-		rdv_read_want(&f->job.reads[1], &f->state);
-	if (body_at_hand(e, f)) {
-		if (f->job.reads[1].length)
-			submit_job(e, f, NULL);
-		else
-			rdv_flight_ready(e, f);
-		return;
-	}
-	a = rdv_cache_find(&e->cache, &f->body);
-	if (a && !a->waiting && !f->job.reads[1].length) {
-		f->job.owner = f;
-		a->waiting = f;
-		return;
-	}
-	rdv_read_want(&f->job.reads[0], &f->body);
-	submit_job(e, f, NULL);
-}
 
 void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 {
@@ -336,7 +270,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->started = effect->dispatch.started;
 	f->ticket = e->last_ticket;
 	f->stage = RDV_FLIGHT_BODY;
-	f->has_dedupe = f->damaged = f->unread = false;
+	f->has_dedupe = f->damaged = f->unread = f->plain = false;
 	f->call.owner = f;
 	f->call.id = ++e->call_number;
 	f->call.route = f->info->name;
@@ -345,7 +279,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->call.offset = effect->seq;
 	f->call.attempt = effect->dispatch.attempt;
 	f->call.epoch = s->epoch;
-	get_body(e, f);
+	rdv_flight_get_body(e, f);
 }
 
 /* ---- dedupe ---- */
@@ -380,7 +314,7 @@ static bool pass_dedupe(struct rdv_engine *e, struct rdv_flight *f)
 
 	if (!f->has_dedupe && rdv_dedupe_needs_json(&f->info->dedupe)) {
 		f->job.reads[0].length = f->job.reads[1].length = 0;
-		submit_job(e, f, extract_json);
+		rdv_flight_read(e, f, extract_json);
 		return false;
 	}
 	if (!f->has_dedupe)
@@ -408,8 +342,8 @@ static void hand_over(struct rdv_engine *e, struct rdv_flight *f)
 	f->stage = RDV_FLIGHT_OUT;
 	f->out_ms = e->now.mono.ms;
 	if (f->call.payload.size >= RDV_BODY_HINT)
-		rdv_histogram_add(&r->metrics.age_seconds,
-				  (double)(e->now.wall.ms - (int64_t)rdv_get_u64(f->call.payload.data + 24)) / 1000);
+		rdv_histogram_add_ms(&r->metrics.age_seconds,
+				     e->now.wall.ms - (int64_t)rdv_get_u64(f->call.payload.data + BODY_PRODUCED_AT));
 	f->call.next = NULL;
 	*f->outlet->submit_end = &f->call;
 	f->outlet->submit_end = &f->call.next;
@@ -426,13 +360,12 @@ static void read_history_facts(struct rdv_flight *f)
 
 void rdv_flight_abandon(struct rdv_engine *e)
 {
-	while (e->sync_first) {
-		struct rdv_flight *f = e->sync_first;
+	while (e->sync.count) {
+		struct rdv_flight *f = *ring_at(&e->sync, 0);
 
-		e->sync_first = f->wait_next;
+		ring_pop(&e->sync);
 		end_flight(e, f);
 	}
-	e->sync_end = &e->sync_first;
 }
 
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
@@ -446,9 +379,7 @@ void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
 	read_history_facts(f);
 	if (f->started && f->ticket > e->durable) {
 		f->stage = RDV_FLIGHT_SYNC;
-		f->wait_next = NULL;
-		*e->sync_end = f;
-		e->sync_end = &f->wait_next;
+		*ring_at(&e->sync, e->sync.count++) = f;
 		return;
 	}
 	hand_over(e, f);
@@ -456,13 +387,16 @@ void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
 
 void rdv_flight_synced(struct rdv_engine *e)
 {
-	while (e->sync_first && e->sync_first->ticket <= e->durable) {
-		struct rdv_flight *f = e->sync_first;
+	struct rdv_flight_ring *r = &e->sync;
 
-		e->sync_first = f->wait_next;
-		if (!e->sync_first)
-			e->sync_end = &e->sync_first;
-		f->wait_next = NULL;
+	while (r->count && (*ring_at(r, 0))->ticket <= e->durable) {
+		struct rdv_flight *f = *ring_at(r, 0);
+
+		if (r->count > FAR)
+			rdv_flight_expect(*ring_at(r, FAR));
+		if (r->count > NEAR)
+			__builtin_prefetch((*ring_at(r, NEAR))->call.payload.data + BODY_PRODUCED_AT);
+		ring_pop(r);
 		hand_over(e, f);
 	}
 }
@@ -503,6 +437,22 @@ void rdv_flight_submit(struct rdv_engine *e)
 
 /* ---- and back ---- */
 
+/* Acknowledged by a handler that said nothing else: rdv_rules_judge could only say the same. */
+static bool is_plain(const struct rdv_call *c)
+{
+	const struct rdv_answer *a = &c->answer;
+
+	return a->explicit_verdict && a->verdict == RDV_ACK && a->transport == RDV_TRANSPORT_ANSWER &&
+	       !a->http_status && !c->text.data;
+}
+
+static void expect_verdict(const struct rdv_flight *f)
+{
+	__builtin_prefetch(&f->info);
+	for (const char *line = (const char *)&f->verdict; line < (const char *)(&f->verdict + 1); line += 64)
+		__builtin_prefetch(line, 1);
+}
+
 void rdv_flight_complete(void *ctx, struct rdv_call *list)
 {
 	struct rdv_engine *e = ctx;
@@ -512,7 +462,11 @@ void rdv_flight_complete(void *ctx, struct rdv_call *list)
 	for (struct rdv_call *c = list; c; c = c->next) {
 		struct rdv_flight *f = c->owner;
 
-		rdv_rules_judge(f->info->rules, f->info->name, &c->answer, &f->verdict);
+		if (c->next)
+			expect_verdict(c->next->owner);
+		f->plain = is_plain(c);
+		if (!f->plain)
+			rdv_rules_judge(f->info->rules, f->info->name, &c->answer, &f->verdict);
 		last = c;
 	}
 	if (!list)
@@ -528,10 +482,11 @@ void rdv_flight_complete(void *ctx, struct rdv_call *list)
 
 static void verdict(struct rdv_engine *e, struct rdv_flight *f)
 {
+	static const struct rdv_verdict plain = {.kind = RDV_ACK, .evidence = RDV_KIND_OK};
 	enum redrive_status status;
 
 	book_where_granted(f);
-	status = rdv_lane_verdict(f->strand->lane, e->now, f->entry, f->number, &f->verdict,
+	status = rdv_lane_verdict(f->strand->lane, e->now, f->entry, f->number, f->plain ? &plain : &f->verdict,
 				  rdv_block_slice(f->history), e->effects);
 	book_at_home(f);
 	if (status == REDRIVE_OK)
@@ -547,22 +502,22 @@ static void count_verdict(struct rdv_engine *e, struct rdv_flight *f)
 	struct rdv_route_metrics *m = &f->route->metrics;
 	uint32_t n = f->call.attempt;
 
-	rdv_histogram_add(&m->handler_seconds, (double)(e->now.mono.ms - f->out_ms) / 1000);
-	if (f->verdict.kind == RDV_RETRY)
+	rdv_histogram_add_ms(&m->handler_seconds, e->now.mono.ms - f->out_ms);
+	if (!f->plain && f->verdict.kind == RDV_RETRY)
 		m->retry_by_attempt[n < 1 ? 0 : n > 17 ? 16 : n - 1]++;
 }
 
 /* The verdict is known; the lane may need the history for it. */
 static void conclude(struct rdv_engine *e, struct rdv_flight *f)
 {
-	bool good = f->verdict.kind == RDV_ACK || f->verdict.kind == RDV_DROP;
+	bool good = f->plain || f->verdict.kind == RDV_ACK || f->verdict.kind == RDV_DROP;
 
 	if (!good && f->state.segment && !f->history) {
 		f->stage = RDV_FLIGHT_HISTORY;
 		f->job.reads[0].length = 0;
 		look_again(f, true);
 		rdv_read_want(&f->job.reads[1], &f->state);
-		submit_job(e, f, NULL);
+		rdv_flight_read(e, f, NULL);
 		return;
 	}
 	verdict(e, f);

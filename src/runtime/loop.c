@@ -137,6 +137,17 @@ void rdv_engine_catch_up(struct rdv_engine *e)
 
 /* ---- what came back ---- */
 
+/* The call after the next, and the next one's message, which its call names: on their way meanwhile. */
+static void expect(const struct rdv_call *next)
+{
+	const struct rdv_flight *f = next->owner;
+
+	if (next->next)
+		rdv_flight_expect((const struct rdv_flight *)next->next);
+	if (f->strand->lane)
+		rdv_lane_expect(f->strand->lane, f->entry);
+}
+
 static bool take_completed(struct rdv_engine *e)
 {
 	struct rdv_call *list, **end;
@@ -151,6 +162,8 @@ static bool take_completed(struct rdv_engine *e)
 	while (list && done++ < RDV_TURN_CALLS) {
 		struct rdv_call *next = list->next;
 
+		if (next)
+			expect(next);
 		rdv_flight_book(e, list->owner);
 		if (e->effects->arena.size > RDV_TURN_BYTES)
 			rdv_effects_run(e);

@@ -22,8 +22,9 @@
 #include "../core/fingerprint.h"
 #include "../desk/desk.h"
 
-#define RDV_RECENT_MAX 16           /* durable buffers kept for their bodies */
-#define RDV_TURN_CALLS 8192u        /* dispatched or completed in one step */
+#define RDV_RECENT_MAX 16           /* durable buffers kept for their bodies, */
+#define RDV_PIECES_MAX 16           /* and pieces of the log */
+#define RDV_TURN_CALLS 1024u        /* dispatched or completed in one step: their effects stay in the cache */
 #define RDV_TURN_BYTES (768u << 10) /* of records, then they are appended */
 #define RDV_READS_MAX 16384u        /* outstanding, before new messages have to wait */
 #define RDV_HELD_MAX 100000u        /* messages of one key that may wait */
@@ -113,39 +114,76 @@ struct rdv_route {
 	struct rdv_route_metrics metrics;
 };
 
-struct rdv_recent {                    /* a durable buffer whose bodies may still be asked for */
-	struct rdv_log_buffer *buffer; /* shares; NULL = free */
+/* Bytes of the log that bodies may be asked of: a durable buffer that is kept, or a piece that was read. */
+struct rdv_recent {
+	struct rdv_log_buffer *buffer; /* shares */
+	struct rdv_block *piece;       /* owns; neither of both: free */
+	uint64_t first, end;           /* places: segment 32, offset 32 bits; equal when nothing is there */
 	unsigned pins;
 	uint64_t used_at; /* rising number: the oldest goes first */
+	/* pieces */
+	struct rdv_log *log; /* borrows */
+	struct rdv_job job;
+	bool reading;               /* `first` is where it will begin */
+	struct rdv_flight *waiting; /* through wait_next, newest first */
+};
+
+/* The MiB of the log that were asked for lately, and how often. */
+#define RDV_REGIONS 8
+#define RDV_REGION_WORTH 3 /* asked for so often, it is worth being read as a whole */
+struct rdv_regions {
+	struct {
+		uint64_t lowest; /* the first place that was asked for: segment 32, offset 32 bits */
+		unsigned asked;  /* 0 = free */
+	} items[RDV_REGIONS];
+	unsigned turn;
 };
 
 enum rdv_flight_state { RDV_FLIGHT_BODY, RDV_FLIGHT_SYNC, RDV_FLIGHT_OUT, RDV_FLIGHT_HISTORY };
 
+/* Thousands are open at once, more than the processor's caches hold: what every call needs lies in the call's first two
+ * lines and in the two that begin with `strand`; the rest is for what does not go straight. */
 struct rdv_flight {
 	struct rdv_call call; /* first */
-	struct rdv_job job;
-	struct rdv_strand *strand;
+	_Alignas(64) struct rdv_strand *strand;
 	struct rdv_route *route;
 	struct rdv_seat *seat;
 	struct rdv_outlet *outlet;
 	struct rdv_route_info *info; /* shares */
 	struct rdv_recent *pin;
-	struct rdv_block *history;    /* owns: STATE payload */
-	struct rdv_flight *wait_next; /* of those that wait for a ticket or a read-ahead */
-	struct rdv_place body, state;
-	struct rdv_verdict verdict;
-	struct rdv_hash128 dedupe_key;
-	uint64_t number, request, ticket; /* number: the lane's of this call */
+	struct rdv_block *history; /* owns: STATE payload */
+	uint64_t number, ticket;   /* number: the lane's of this call */
 	uint32_t entry;
-	enum rdv_flight_state stage;
-	bool started, has_dedupe, damaged;
-	bool unread;    /* nor damaged: it could not be read just now */
-	int64_t out_ms; /* mono, at submit */
+	uint8_t stage; /* enum rdv_flight_state */
+	bool started : 1, has_dedupe : 1, damaged : 1;
+	bool unread : 1;  /* nor damaged: it could not be read just now */
+	bool plain : 1;   /* acknowledged, and nothing else was told: `verdict` is not set */
+	int64_t out_ms;   /* mono, at submit */
+	uint64_t request; /* of a replay; 0 = a live message */
+	struct rdv_place body, state;
+	struct rdv_flight *wait_next; /* of the free ones, or of those that wait for a piece */
+	struct rdv_verdict verdict;
+	struct rdv_job job;
 	uint8_t letter[16];
 	uint32_t generation;
 	char replay[64];
 	char letter_id[27];
 	struct rdv_buffer scratch; /* a dedupe key that was read from JSON */
+};
+
+/* The lines that every step of a call touches, on their way while the one before is worked on. */
+static inline void rdv_flight_expect(const struct rdv_flight *f)
+{
+	__builtin_prefetch(f);
+	__builtin_prefetch((const char *)f + 64);
+	__builtin_prefetch(&f->strand);
+	__builtin_prefetch(&f->out_ms);
+}
+
+/* Flights in order; there is room for all that exist, so that adding cannot fail. */
+struct rdv_flight_ring {
+	struct rdv_flight **items; /* owns; a power of two */
+	size_t head, count, capacity;
 };
 
 struct rdv_command { /* lives on the asker's stack */
@@ -228,15 +266,16 @@ struct rdv_engine {
 	uint64_t last_ticket, durable; /* appended by the core; seen as durable */
 	uint64_t oldest_ticket;        /* not durable yet; 0 = none */
 	int64_t oldest_ms;
-	struct rdv_recent recent[RDV_RECENT_MAX];
-	struct rdv_recent *last_hit;
+	struct rdv_recent recent[RDV_RECENT_MAX + RDV_PIECES_MAX];
+	struct rdv_recent *last_hits[2]; /* of buffers, of pieces; both may be empty by now */
+	struct rdv_regions fetch_regions, read_regions;
 	uint64_t recent_use;
 	uint32_t walked; /* segment of the last frame that the core has seen: all before it is known to the lanes */
 	struct rdv_cache cache;
 	struct rdv_flight *flights, *free_flights; /* all, by allocation block */
 	void **flight_blocks;
 	size_t flight_block_count, open_flights;
-	struct rdv_flight *sync_first, **sync_end; /* wait for their STARTED */
+	struct rdv_flight_ring sync; /* wait for their STARTED */
 	struct rdv_letter_retry retry;
 	struct rdv_job_list urgent, later;
 	uint64_t call_number, reads_open, letters_open;
@@ -316,7 +355,10 @@ void rdv_effects_run(struct rdv_engine *e);
 
 /* ---- flight.c ---- */
 void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect);
-void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_flight_read(struct rdv_engine *e, struct rdv_flight *f, void (*work)(struct rdv_job *job));
+void rdv_flight_read_done(struct rdv_engine *e, struct rdv_job *job);
+void rdv_flight_use(struct rdv_flight *f, struct rdv_block *body); /* takes it */
+void rdv_flight_damaged(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect); /* restate.c */
 void rdv_read_want(struct rdv_read *read, const struct rdv_place *place);
 /* The body is there: dedupe, then on its way. */
@@ -330,11 +372,20 @@ void rdv_flight_complete(void *ctx, struct rdv_call *list); /* the sink: any thr
 void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_free_all(struct rdv_engine *e);
 
+/* ---- flight_body.c ---- */
+void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
+void rdv_flight_get_body(struct rdv_engine *e, struct rdv_flight *f);
+void rdv_flight_piece(struct rdv_engine *e, struct rdv_flight *f, bool was_read); /* the piece it waited for */
+
 /* ---- bodies.c ---- */
 /* Keeps a durable buffer; NULL when all places are pinned (then it is not kept). */
 struct rdv_recent *rdv_recent_add(struct rdv_engine *e, struct rdv_log_buffer *buffer);
 struct rdv_slice rdv_recent_find(struct rdv_engine *e, const struct rdv_place *place, struct rdv_recent **out);
 void rdv_recent_drop_all(struct rdv_engine *e);
+/* How often the place's region has been asked for, this time included; *lowest = its first place so far. */
+unsigned rdv_regions_ask(struct rdv_regions *r, const struct rdv_place *place, uint64_t *lowest);
+/* The call waits for a piece with its body; false: none is worth it, or there is no room. */
+bool rdv_piece_await(struct rdv_engine *e, struct rdv_flight *f);
 
 /* ---- letters.c ---- */
 void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect);
@@ -464,6 +515,7 @@ extern const struct rdv_desk_runtime rdv_replay_runtime; /* ctx to be set */
 
 /* ---- histogram ---- */
 void rdv_histogram_add(struct rdv_histogram *h, double seconds);
+void rdv_histogram_add_ms(struct rdv_histogram *h, int64_t ms);
 /* loop.c: hands what is durable, and not yet looked at, to the lanes: who asks for a message that was acknowledged to
  * its publisher a moment ago finds it. Bounded. */
 #define RDV_CATCH_UP 64u

@@ -56,7 +56,7 @@ static void on_durable(void *ctx, struct rdv_log_buffer *buffer, uint64_t ticket
 
 	while (rdv_log_buffer_next(buffer, &cursor, &frame)) {
 		see(&x->durable, &frame);
-		assert_ptr_equal(rdv_log_buffer_find(buffer, frame.position).data, frame.payload.data);
+		assert_ptr_equal(rdv_log_buffer_find(buffer, frame.position, frame.length).data, frame.payload.data);
 	}
 	assert_int_equal(ticket, frame.number);
 	rdv_log_buffer_unref(x->kept);
