@@ -35,11 +35,12 @@ struct rdv_api {
 	struct rdv_engine *engine; /* borrows */
 	struct rdv_desk *desk;     /* borrows */
 	uint16_t port;
-	uint64_t body_max, headers_max, batch_max, head_max;
+	_Atomic uint64_t body_max, headers_max, batch_max; /* a reload may change them */
+	uint64_t head_max;
 	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */
-	uint64_t bodies_max;
+	_Atomic uint64_t bodies_max;
 	unsigned connections_max;
-	pthread_rwlock_t access; /* tokens, hosts: replaced by a reload */
+	pthread_rwlock_t access; /* tokens: replaced by a reload */
 	struct rdv_tokens tokens;
 	bool tokens_needed;
 	char **hosts; /* owns */
@@ -54,6 +55,11 @@ struct rdv_api {
 	bool stopping;
 	char *cert, *key; /* owns; PEM */
 };
+
+/* access.c */
+enum redrive_status rdv_api_copy_hosts(struct rdv_api *api, const struct rdv_api_options *options,
+				       struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_api_free_hosts(struct rdv_api *api);
 
 /* connections.c */
 void rdv_connection_opened(struct rdv_api *api, struct MHD_Connection *connection, void **socket_context);

@@ -15,7 +15,6 @@
 	8192u /* beyond the largest head: the answer's headers, and our own answer to a head that is too large */
 #define IDLE_SECONDS 120u
 #define DISCARD_MAX (64u << 20)
-#define BODIES_MIN ((uint64_t)128 << 20)
 
 /* ---- one request ---- */
 
@@ -157,45 +156,6 @@ static size_t keep_escapes(void *ctx, struct MHD_Connection *connection, char *t
 	return strlen(text);
 }
 
-/* ---- tokens and hosts ---- */
-
-static void free_hosts(char **hosts, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		free(hosts[i]);
-	free(hosts);
-}
-
-static enum redrive_status load_access(struct rdv_api *api, const struct rdv_api_options *o, struct rdv_error *error)
-{
-	struct rdv_tokens tokens = {0};
-	char **hosts = calloc(o->host_count + 1, sizeof *hosts);
-	enum redrive_status status = hosts ? REDRIVE_OK : rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
-	for (size_t i = 0; status == REDRIVE_OK && i < o->host_count; i++)
-		if (!(hosts[i] = strdup(o->hosts[i])))
-			status = rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
-	if (status == REDRIVE_OK && o->tokens_file)
-		status = rdv_tokens_load(o->tokens_file, &tokens, error);
-	if (status != REDRIVE_OK) {
-		free_hosts(hosts, hosts ? o->host_count : 0);
-		return status;
-	}
-	pthread_rwlock_wrlock(&api->access);
-	rdv_tokens_done(&api->tokens);
-	free_hosts(api->hosts, api->host_count);
-	api->tokens = tokens;
-	api->tokens_needed = o->tokens_file != NULL;
-	api->hosts = hosts;
-	api->host_count = o->host_count;
-	pthread_rwlock_unlock(&api->access);
-	return REDRIVE_OK;
-}
-
-enum redrive_status rdv_api_reload(struct rdv_api *api, const struct rdv_api_options *options, struct rdv_error *error)
-{
-	return load_access(api, options, error);
-}
-
 static enum redrive_status read_pem(const char *file, char **out, struct rdv_error *error)
 {
 	if (!file)
@@ -276,13 +236,14 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	pthread_rwlock_init(&api->access, NULL);
 	api->engine = options->engine;
 	api->desk = options->desk;
-	api->body_max = options->body_max;
-	api->headers_max = options->headers_max;
 	api->head_max = options->head_max ? options->head_max : RDV_HEAD_DEFAULT;
-	api->batch_max = options->batch_max;
-	api->bodies_max = 4 * api->batch_max > BODIES_MIN ? 4 * api->batch_max : BODIES_MIN;
 	api->connections_max = options->connections ? options->connections : 4096;
-	enum redrive_status status = load_access(api, options, error);
+	struct rdv_api_change *first;
+	enum redrive_status status = rdv_api_load(options, &first, error);
+	if (status == REDRIVE_OK) {
+		rdv_api_commit(api, first);
+		status = rdv_api_copy_hosts(api, options, error);
+	}
 	if (status == REDRIVE_OK)
 		status = read_pem(options->cert_file, &api->cert, error);
 	if (status == REDRIVE_OK)
@@ -323,7 +284,7 @@ void rdv_api_stop(struct rdv_api *api)
 	if (api->daemon)
 		MHD_stop_daemon(api->daemon);
 	rdv_tokens_done(&api->tokens);
-	free_hosts(api->hosts, api->host_count);
+	rdv_api_free_hosts(api);
 	pthread_rwlock_destroy(&api->access);
 	pthread_mutex_destroy(&api->mutex);
 	pthread_cond_destroy(&api->tick);

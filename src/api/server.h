@@ -3,7 +3,7 @@
  * Requests run on the pool's threads: publishing goes straight to the engine and the connection is suspended until it
  * is durable; everything else asks the core thread by engine functions. Every answer carries Redrive-Version; every 4xx
  * and 5xx a problem body. Hosts and Origins that are not ours are 403 before anything else. Tokens are read again by
- * rdv_api_reload. */
+ * rdv_api_load. */
 #ifndef RDV_API_SERVER_H
 #define RDV_API_SERVER_H
 #include "../desk/desk.h"
@@ -26,9 +26,13 @@ struct rdv_api_options { /* borrowed until start returns, but engine and desk */
 enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out,
 				  struct rdv_error *error) RDV_MUST_CHECK;
 uint16_t rdv_api_port(const struct rdv_api *api);
-/* New tokens file content and hosts; all or nothing. */
-enum redrive_status rdv_api_reload(struct rdv_api *api, const struct rdv_api_options *options,
-				   struct rdv_error *error) RDV_MUST_CHECK;
+/* A reload, in two halves: the tokens file's content and the limits (body_max, headers_max, batch_max) are read, which
+ * can be refused; and put into force, which cannot fail. What is loaded is either committed or forgotten. */
+struct rdv_api_change;
+enum redrive_status rdv_api_load(const struct rdv_api_options *options, struct rdv_api_change **out,
+				 struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_api_commit(struct rdv_api *api, struct rdv_api_change *change);
+void rdv_api_forget(struct rdv_api_change *change);
 void rdv_api_stop(struct rdv_api *api); /* ends open requests with 503, then frees */
 
 /* OpenAPI document and Markdown reference, from the table of operations. */

@@ -167,66 +167,65 @@ void rdv_server_url(const struct rdv_server *s, char out[128])
 
 /* ---- reload ---- */
 
-static bool differs(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "") != 0;
-}
+/* What a reload needs: all of it is there, and checked, before anything changes. */
+struct reload {
+	struct rdv_buffer *secrets;
+	struct rdv_route_options *routes;
+	char (*targets)[256];
+	struct rdv_api_change *api;
+};
 
-static enum redrive_status check_fixed(const struct rdv_settings *old, const struct rdv_settings *new,
-				       struct rdv_error *error)
+static enum redrive_status load_all(struct rdv_server *s, const struct rdv_settings *new, struct reload *r,
+				    struct rdv_error *error)
 {
-	const char *what = NULL;
-	if (differs(old->data, new->data))
-		what = "data";
-	else if (differs(old->listen, new->listen))
-		what = "listen";
-	else if (differs(old->security.tokens_file, new->security.tokens_file) ||
-		 differs(old->security.cert_file, new->security.cert_file) ||
-		 differs(old->security.key_file, new->security.key_file) ||
-		 old->security.behind_tls_proxy != new->security.behind_tls_proxy)
-		what = "security";
-	else if (memcmp(&old->limits, &new->limits, sizeof old->limits) != 0)
-		what = "limits"; /* said rather than ignored: they are read at the start */
-	else if (memcmp(&old->retention, &new->retention, sizeof old->retention) != 0)
-		what = "desk.retention";
-	return what ? rdv_error_set(error, REDRIVE_REFUSED,
-				    "'%s' cannot change while running: nothing was changed; restart to change it", what)
-		    : REDRIVE_OK;
-}
-
-enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
-{
-	struct rdv_buffer *secrets = NULL;
-	size_t count = settings->route_count;
-	struct rdv_route_options *routes = calloc(count + 1, sizeof *routes);
-	char(*targets)[256] = calloc(count + 1, sizeof *targets);
-	struct rdv_engine_options limits;
 	struct rdv_api_options api;
 	char host[64];
-	enum redrive_status status = routes && targets ? check_fixed(&s->settings, settings, error)
-						       : rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	enum redrive_status status = rdv_settings_check_change(&s->settings, new, error);
 	if (status == REDRIVE_OK)
-		status = read_secrets(settings, &secrets, error);
-	for (size_t i = 0; status == REDRIVE_OK && i < count; i++)
-		route_options(settings, secrets, i, targets[i], &routes[i]);
-	api_options(settings, host, &api);
+		status = read_secrets(new, &r->secrets, error);
+	if (status != REDRIVE_OK)
+		return status;
+	r->routes = calloc(new->route_count + 1, sizeof *r->routes);
+	r->targets = calloc(new->route_count + 1, sizeof *r->targets);
+	if (!r->routes || !r->targets)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	for (size_t i = 0; i < new->route_count; i++)
+		route_options(new, r->secrets, i, r->targets[i], &r->routes[i]);
+	api_options(new, host, &api);
+	return rdv_api_load(&api, &r->api, error);
+}
+
+static void take_settings(struct rdv_server *s, struct rdv_settings *settings, struct reload *r)
+{
+	free_secrets(s->secrets, s->secret_count);
+	rdv_settings_done(&s->settings);
+	s->secrets = r->secrets;
+	s->secret_count = settings->route_count;
+	s->settings = *settings;
+	memset(settings, 0, sizeof *settings);
+	r->secrets = NULL;
+}
+
+/* The engine refuses or takes all at once, so it comes last of what can be refused; what follows it cannot fail. */
+enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
+{
+	struct reload r = {0};
+	struct rdv_engine_options limits;
+	size_t count = settings->route_count;
+	enum redrive_status status = load_all(s, settings, &r, error);
 	engine_options(s, settings, &limits);
-	if (status == REDRIVE_OK) /* the tokens are read first: they can be refused, the engine's part is last */
-		status = rdv_api_reload(s->api, &api, error);
 	if (status == REDRIVE_OK)
-		status = rdv_engine_reload(s->engine, &limits, routes, count, error);
+		status = rdv_engine_reload(s->engine, &limits, r.routes, count, error);
 	if (status == REDRIVE_OK) {
-		free_secrets(s->secrets, s->secret_count);
-		rdv_settings_done(&s->settings);
-		s->secrets = secrets;
-		s->secret_count = count;
-		s->settings = *settings;
-		memset(settings, 0, sizeof *settings);
-	} else if (secrets) {
-		free_secrets(secrets, count);
+		rdv_api_commit(s->api, r.api);
+		take_settings(s, settings, &r);
+	} else {
+		rdv_api_forget(r.api);
 	}
-	free(routes);
-	free(targets);
+	if (r.secrets)
+		free_secrets(r.secrets, count);
+	free(r.routes);
+	free(r.targets);
 	return status;
 }
 

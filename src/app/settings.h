@@ -112,6 +112,9 @@ void rdv_findings_sort(struct rdv_findings *f);
 void rdv_findings_done(struct rdv_findings *f);
 /* Checks between settings (settings_check.c): called by load. */
 void rdv_settings_check(struct rdv_settings *s, struct rdv_findings *findings);
+/* May a running server with the `old` settings take the new ones? REFUSED names the key that takes a restart. */
+enum redrive_status rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_settings *new,
+					      struct rdv_error *error) RDV_MUST_CHECK;
 /* Another address than the file's (--listen), and the rules of listen, tokens and TLS for it. */
 void rdv_settings_set_listen(struct rdv_settings *s, const char *listen, struct rdv_findings *findings);
 /* Is `listen` a loopback address? Splits it, too: host without brackets; INVALID when it is no ADDR:PORT. */

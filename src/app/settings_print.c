@@ -106,6 +106,17 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 	return row->section == RDV_SECTION_ROOT && strcmp(row->key, "defaults") == 0;
 }
 
+void rdv_print_setting(struct rdv_buffer *out, const struct rdv_setting *row, const void *base)
+{
+	const void *at = (const char *)base + row->offset;
+	if (is_absent(row, base, at))
+		return;
+	if (row->kind == RDV_SETTING_CUSTOM)
+		row->print(out, at, 0);
+	else
+		print_value(out, row, at);
+}
+
 void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const void *base, int indent)
 {
 	for (size_t i = 0; i < rdv_setting_count; i++) {
@@ -179,11 +190,20 @@ static void print_range(struct rdv_buffer *out, const struct rdv_setting *row)
 	}
 }
 
+static const char *const reload_words[RDV_RELOAD_COUNT] = {
+	[RDV_RELOAD_LIVE] = "reload",
+	[RDV_RELOAD_FIXED] = "restart",
+	[RDV_RELOAD_KIND] = "restart to another kind",
+	[RDV_RELOAD_KEYS] = "by key",
+};
+
 void rdv_settings_reference(struct rdv_buffer *out)
 {
 	rdv_buffer_text(
 		out, "# Configuration reference\n\nMade by `redrive reference configuration` from the table that the "
-		     "program itself reads.\n");
+		     "program itself reads.\n\nThe column `change` says what it takes to put a new value into force: "
+		     "`reload` (SIGHUP), or `restart`; a reload with a changed value of that kind is refused whole. A "
+		     "route of another name is another route.\n");
 	for (int section = 0; section < RDV_SECTION_COUNT; section++) {
 		bool any = false;
 		for (size_t i = 0; i < rdv_setting_count; i++) {
@@ -193,13 +213,15 @@ void rdv_settings_reference(struct rdv_buffer *out)
 			if (!any) {
 				const char *path = rdv_section_paths[section];
 				rdv_buffer_printf(out,
-						  "\n## %s\n\n| key | value | default | meaning |\n|---|---|---|---|\n",
+						  "\n## %s\n\n| key | value | default | change | meaning "
+						  "|\n|---|---|---|---|---|\n",
 						  path[0] ? path : "The file");
 			}
 			any = true;
 			rdv_buffer_printf(out, "| `%s` | ", row->key);
 			print_range(out, row);
-			rdv_buffer_printf(out, " | %s | %s |\n", row->fallback, row->doc);
+			rdv_buffer_printf(out, " | %s | %s | %s |\n", row->fallback, reload_words[row->reload],
+					  row->doc);
 		}
 	}
 	rdv_buffer_text(out, "\n## routes[].rules[]\n\n`when` names at least one of `status` (100 to 599, one or a "

@@ -52,12 +52,22 @@ enum rdv_setting_kind {
 	RDV_SETTING_LATER, /* known, but not in this version: an error that says so */
 };
 
+/* What a reload may do with it. Each row says it: 0 is none of them. */
+enum rdv_reload_rule {
+	RDV_RELOAD_LIVE = 1,
+	RDV_RELOAD_FIXED, /* a changed value is refused: it takes a restart */
+	RDV_RELOAD_KIND,  /* whether it is there is fixed; its keys say for themselves */
+	RDV_RELOAD_KEYS,  /* its keys say */
+	RDV_RELOAD_COUNT
+};
+
 struct rdv_load; /* the state of one load: settings_yaml.c */
 
 struct rdv_setting {
 	enum rdv_section section;
 	const char *key;
 	enum rdv_setting_kind kind;
+	enum rdv_reload_rule reload;
 	size_t offset;              /* in the section's struct */
 	enum rdv_section sub;       /* SUB */
 	double min, max;            /* of numbers, durations (ms), ratios (fraction), sizes */
@@ -92,6 +102,8 @@ const char *rdv_load_path(struct rdv_load *l, const char *key, yaml_node_t *node
 void rdv_load_section(struct rdv_load *l, enum rdv_section section, yaml_node_t *node, void *base);
 void rdv_load_row(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *base);
 const struct rdv_setting *rdv_setting_find(enum rdv_section section, const char *key);
+/* The value of a row as it is printed, nothing if it is absent. */
+void rdv_print_setting(struct rdv_buffer *out, const struct rdv_setting *row, const void *base);
 /* Prints the rows of a section as a block mapping. */
 void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const void *base, int indent);
 

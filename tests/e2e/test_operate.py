@@ -2,6 +2,7 @@
 """Operating it: reload, tokens and roles, TLS, systemd, the port file, and the command line with its exit codes."""
 import base64
 import contextlib
+import datetime
 import json
 import os
 import signal
@@ -52,6 +53,7 @@ def a_reload_is_all_or_nothing(redrive):
                 "a changed handler kind": config({**first, "handler": {"lease": {}}}, second),
                 "changed partitions": config({**first, "source": {"topic": "t", "partitions": 7}}, {**second, "source": {"topic": "t", "partitions": 7}}),
                 "changed security": config(first, second, security={"behind_tls_proxy": True}),
+                "changed hosts": config(first, second, security={"hosts": ["x.example"]}),
             }
             for what, text in bad.items():
                 reload(server, text, "reload refused")
@@ -113,6 +115,91 @@ def changed_concurrency_and_limits_hold_after_a_reload(redrive):
             [letter] = until(server.letters, why="what is beyond the lower limit dies when its turn comes")
             equal((letter["message_id"], letter["reason"]), (id, "limit_lowered"), "letter")
             equal(len(handler.of(id)), 1, "without another call")
+
+
+@test
+def limits_and_retention_change_at_a_reload(redrive):
+    with Handler(lambda d: 400) as handler:
+        one = route("r", "t", handler.url, **OFF)
+        with Server(redrive, one, limits={"body": "10KiB", "headers": "2KiB", "batch": "20KiB"}) as server:
+            def status(body, headers=None):
+                return server.request("POST", "/v1/topics/t/messages", body, headers).status
+            lines = b"".join(b'{"body_text": "%s"}\n' % (b"x" * 1000) for _ in range(10))
+            many = {"Redrive-Header-A": "x" * 1500}
+            ndjson = {"Content-Type": "application/x-ndjson"}
+            equal([status(b"x" * 9000), status(b"x", many), status(lines, ndjson)], [201] * 3, "within the first limits")
+            equal(status(b"x" * 11000), 413, "beyond the first limit")
+            reload(server, config(one, limits={"body": "1KiB", "headers": "1KiB", "batch": "5KiB", "ids": 5, "journal": "300MiB", "disk_free": "1MiB"},
+                                  desk={"retention": {"hot": "1h"}}), "reloaded")
+            equal([status(b"x" * 9000), status(b"x", many), status(lines, ndjson)], [413] * 3, "beyond the lowered limits")
+            equal(status(b"x" * 1000), 201, "within them")
+            letter = until(server.letters, why="a letter")[0]
+            def ms(text):
+                return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+            equal(round(ms(letter["expires_at"]) - ms(letter["dead_at"])), 3600, "the new retention")
+            reload(server, config(one, limits={"body": "20KiB", "headers": "2KiB", "batch": "50KiB"}), "reloaded")
+            equal([status(b"x" * 11000), status(b"x", many), status(lines, ndjson)], [201] * 3, "within the raised limits")
+            reload(server, config(one, limits={"request_head": "64KiB"}), "reload refused")
+            assert "'limits.request_head' cannot change while running" in server.log() and "restart" in server.log(), server.log()[-500:]
+
+
+@test
+def a_refused_reload_changes_nothing_at_all(redrive):
+    with Handler() as handler, with_tokens(redrive, route("one", "t", handler.url, **OFF), route("two", "u", handler.url, **OFF)) as (server, tokens, file):
+        def answers():
+            as_admin = bearer(tokens["a"])
+            routes = server.get("/v1/routes", as_admin).json()["items"]
+            return {
+                "the removed token": server.get("/v1/routes", bearer(tokens["o"])).status,
+                "routes": sorted((r["name"], r["state"]) for r in routes),
+                "a body of 9,000 bytes": server.request("POST", "/v1/topics/t/messages", b"x" * 9000, as_admin).status,
+            }
+        server.start()
+        security = {"tokens_file": "tokens.yaml"}
+        first, second = route("one", "t", handler.url, **OFF), route("two", "u", handler.url, **OFF)
+        reload(server, config(first, security=security), "reloaded")  # topic u was made with four partitions
+        before = answers()
+        equal(before["the removed token"], 200, "the token is known")
+        (server.directory / "empty").write_text("")
+        signed = route("signed", "t", handler.url, **OFF)
+        signed["handler"]["http"]["sign"] = {"secret_file": "empty"}
+        equal(run(redrive, "token", "rm", "o", "--tokens-file", str(file)).returncode, 0, "rm")
+        removed = file.read_text()
+        new = route("new", "n", handler.url, **OFF)
+        limits = {"body": "1KiB"}
+        bad = {
+            "the configuration": (removed, config(first, {**new, "ordr": "key"}, security=security, limits=limits)),
+            "a fixed key": (removed, config({**first, "order": "key"}, new, security=security, limits=limits)),
+            "security.hosts": (removed, config(first, new, security={**security, "hosts": ["x.example"]}, limits=limits)),
+            "a secret": (removed, config(first, new, signed, security=security, limits=limits)),
+            "the tokens": ("tokens: [ { name", config(first, new, security=security, limits=limits)),
+            "the engine": (removed, config(first, new, {**second, "source": {"topic": "u", "partitions": 7}}, security=security, limits=limits)),
+        }
+        for what, (content, text) in bad.items():
+            file.write_text(content)
+            reload(server, text, "reload refused")
+            equal(answers(), before, f"after a refusal by {what}")
+        file.write_text(removed)
+        reload(server, config(first, new, security=security, limits=limits), "reloaded")
+        after = answers()
+        equal((after["the removed token"], after["a body of 9,000 bytes"]), (401, 413), "the same with nothing bad")
+        assert ("new", "running") in after["routes"], after
+
+
+@test
+def a_new_host_takes_over_under_traffic(redrive):
+    with Handler(lambda d: Reply(200, hang=True)) as old, Handler() as new:
+        with Server(redrive, route("r", "t", old.url, concurrency=1, **OFF)) as server:
+            server.publish("t", b"first")
+            until(lambda: len(old.deliveries) == 1, why="a call is open at the old host")
+            reload(server, config(route("r", "t", new.url, concurrency=1, **OFF)), "reloaded")
+            server.publish("t", b"second")
+            until(lambda: len(new.deliveries) == 1, why="the new host is asked at once")
+            until(lambda: server.counts("r")["acked"] == 1, why="acked")
+            equal(server.counts("r")["in_flight"], 1, "the open call goes on")
+            old.release()
+            until(lambda: server.counts("r")["acked"] == 2, why="and ends where it began")
+            equal((len(old.deliveries), len(new.deliveries)), (1, 1), "calls")
 
 
 # ---- tokens ----
