@@ -146,7 +146,7 @@ static void scan_done(struct rdv_engine *e, struct rdv_job *job)
 	r->waiting = NULL;
 	for (struct rdv_flight *f = list; f; f = next) {
 		next = f->wait_next;
-		rdv_flight_piece(e, f, r->piece != NULL);
+		rdv_flight_piece(e, f);
 	}
 }
 
@@ -165,28 +165,30 @@ static struct rdv_recent *begin_piece(struct rdv_engine *e, uint64_t first)
 	return r;
 }
 
-/* A piece on its way that will hold the body, unless the segment ends before. */
-static struct rdv_recent *piece_under_way(struct rdv_engine *e, const struct rdv_place *place)
+/* A piece that begins at `first` holds the body, unless the segment ends before. */
+static bool reaches(uint64_t first, uint64_t order, uint32_t length)
 {
-	uint64_t order = order_of(place->segment, place->offset);
+	return order >= first && order - first + RDV_FRAME_HEADER + length <= PIECE_BYTES;
+}
 
+static struct rdv_recent *piece_under_way(struct rdv_engine *e, uint64_t order, uint32_t length)
+{
 	for (struct rdv_recent *r = e->recent + RDV_RECENT_MAX; r < e->recent + RDV_RECENT_MAX + RDV_PIECES_MAX; r++)
-		if (r->reading && order >= r->first &&
-		    order - r->first + RDV_FRAME_HEADER + place->length <= PIECE_BYTES)
+		if (r->reading && reaches(r->first, order, length))
 			return r;
 	return NULL;
 }
 
 bool rdv_piece_await(struct rdv_engine *e, struct rdv_flight *f)
 {
+	uint64_t order = order_of(f->body.segment, f->body.offset), lowest;
 	struct rdv_recent *r;
-	uint64_t lowest;
 
 	if (f->body.length > PIECE_BODY_MAX)
 		return false;
-	r = piece_under_way(e, &f->body);
+	r = piece_under_way(e, order, f->body.length);
 	if (!r && rdv_regions_ask(&e->read_regions, &f->body, &lowest) >= RDV_REGION_WORTH)
-		r = begin_piece(e, lowest);
+		r = begin_piece(e, reaches(lowest, order, f->body.length) ? lowest : order);
 	if (!r)
 		return false;
 	f->wait_next = r->waiting;

@@ -126,10 +126,13 @@ void rdv_flight_get_body(struct rdv_engine *e, struct rdv_flight *f)
 	}
 }
 
-void rdv_flight_piece(struct rdv_engine *e, struct rdv_flight *f, bool was_read)
+/* What is not in it, since the piece ended before or could not be read, is read for itself, and judged. */
+void rdv_flight_piece(struct rdv_engine *e, struct rdv_flight *f)
 {
-	if (was_read)
-		rdv_flight_get_body(e, f); /* it may lie behind the piece's end: then in the next */
+	struct rdv_ahead *a;
+
+	if (body_at_hand(e, f, &a))
+		rdv_flight_ready(e, f);
 	else
-		read_alone(e, f, true, false); /* and judged */
+		read_alone(e, f, true, false);
 }

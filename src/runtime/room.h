@@ -375,7 +375,7 @@ void rdv_flight_free_all(struct rdv_engine *e);
 /* ---- flight_body.c ---- */
 void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
 void rdv_flight_get_body(struct rdv_engine *e, struct rdv_flight *f);
-void rdv_flight_piece(struct rdv_engine *e, struct rdv_flight *f, bool was_read); /* the piece it waited for */
+void rdv_flight_piece(struct rdv_engine *e, struct rdv_flight *f); /* the piece that it waited for is there */
 
 /* ---- bodies.c ---- */
 /* Keeps a durable buffer; NULL when all places are pinned (then it is not kept). */
