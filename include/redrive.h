@@ -204,7 +204,8 @@ typedef void (*redrive_leased)(void *ctx, const char *token, const struct redriv
 /* Leases up to max messages; waits at most wait_ms for the first. lease_for_ms 0 = the route's. */
 REDRIVE_API enum redrive_status redrive_lease(struct redrive *r, const char *route, uint32_t max, int64_t wait_ms,
 					      int64_t lease_for_ms, redrive_leased each, void *ctx) REDRIVE_MUST_CHECK;
-/* NOT_FOUND: unknown token; CONFLICT: it expired and another has the message. */
+/* Returns when the verdict is durable. A late one counts while nobody else has the message. NOT_FOUND: unknown token;
+ * CONFLICT: its lease expired and another has the message, or it is finished. */
 REDRIVE_API enum redrive_status redrive_lease_answer(struct redrive *r, const char *token,
 						     const struct redrive_answer *answer) REDRIVE_MUST_CHECK;
 REDRIVE_API enum redrive_status redrive_lease_extend(struct redrive *r, const char *token,

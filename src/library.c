@@ -494,13 +494,11 @@ enum redrive_status redrive_lease(struct redrive *r, const char *route, uint32_t
 
 enum redrive_status redrive_lease_answer(struct redrive *r, const char *token, const struct redrive_answer *a)
 {
-	struct rdv_answer answer = answer_of(a);
-	struct rdv_handler *handler;
+	struct rdv_lease_verdict v = {.token = token, .answer = answer_of(a)};
 
-	if ((unsigned)a->verdict >= RDV_VERDICT_COUNT)
+	if (!token || (unsigned)a->verdict >= RDV_VERDICT_COUNT)
 		return REDRIVE_INVALID;
-	handler = rdv_engine_lease_of(r->engine, token);
-	return handler ? rdv_lease_answer(handler, token, &answer) : REDRIVE_NOT_FOUND;
+	return rdv_engine_lease_verdict(r->engine, &v);
 }
 
 enum redrive_status redrive_lease_extend(struct redrive *r, const char *token, int64_t lease_for_ms)

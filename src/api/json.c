@@ -127,13 +127,14 @@ json_t *rdv_json_route(const struct rdv_route_status *r)
 			  "storm_held", r->storm_held);
 	json_t *budget = json_pack("{s:f, s:I, s:b}", "spent_ratio", t->budget_spent_ratio, "held_back",
 				   (json_int_t)r->held_back, "on", r->budget_on);
-	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s*}", "name",
+	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:b, s:s*}", "name",
 			 r->name, "state", r->state, "topic", r->topic, "partitions", (json_int_t)r->partitions,
 			 "handler", handlers[r->handler], "target", r->target, "counts",
 			 counters(&r->account, LIST(count_list)), "attempts", counters(&r->account, LIST(attempt_list)),
 			 "replays", counters(&r->account, LIST(replay_list)), "breaker", breaker, "budget", budget,
 			 "oldest_unfinished_ms", (json_int_t)r->oldest_unfinished_ms, "overdue_ms",
-			 (json_int_t)r->overdue_ms, "importance", r->importance_high ? "high" : "normal", "detail",
+			 (json_int_t)r->overdue_ms, "importance", r->importance_high ? "high" : "normal", "orphan",
+			 r->orphan, "detail",
 			 r->detail[0] ? r->detail : NULL);
 }
 
@@ -171,11 +172,12 @@ static json_t *message_route(const struct rdv_message_status *m, const struct rd
 	if (state == RDV_STATE_HELD && r->has_behind)
 		rdv_message_id_text(behind, m->topic, m->partition, r->where.behind);
 	const char *name = has_letter ? state_by_letter(desk, letter, state) : rdv_state_name(state);
-	return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "route", r->route, "state", name, "attempt",
+	return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s?}", "route", r->route, "state", name, "attempt",
 			 (json_int_t)r->where.attempt, "due_at",
 			 is_waiting(state) ? rdv_json_time(r->where.due) : json_null(), "behind",
 			 behind[0] ? json_string(behind) : json_null(), "dead_letter",
-			 has_letter && strcmp(name, "dead") == 0 ? json_string(letter) : json_null());
+			 has_letter && strcmp(name, "dead") == 0 ? json_string(letter) : json_null(), "waiting_for",
+			 has_letter && state != RDV_STATE_REPLAYING ? NULL : r->waits_for);
 }
 
 json_t *rdv_json_message(const struct rdv_message_status *m, struct rdv_desk *desk)

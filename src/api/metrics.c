@@ -296,7 +296,7 @@ static void keep_scope(struct reading *r, const struct rdv_token *who)
 static void part_names(struct reading *r)
 {
 	for (size_t i = 1; i < r->count; i++)
-		for (size_t k = 0; k < i && strcmp(r->routes[i].state, "orphan") == 0; k++)
+		for (size_t k = 0; k < i && r->routes[i].orphan; k++)
 			if (strcmp(r->routes[i].name, r->routes[k].name) == 0 &&
 			    strcmp(r->routes[i].topic, r->routes[k].topic) == 0) {
 				size_t size = strlen(r->routes[i].name), room = sizeof r->routes[i].name;

@@ -26,7 +26,8 @@ const struct rdv_operation rdv_operations[] = {
 	{"GET", "/v1/messages", READER, NO_BODY, SLOW, rdv_resource_messages_list, messages_query,
 	 "Live messages of a key", "200 a page", "400 404"},
 	{"POST", "/v1/messages/{id}/revoke", OPERATOR, JSON_BODY, SLOW, rdv_resource_message_revoke, NULL,
-	 "End a live message: a letter with reason revoked", "200 revoked", "404 409 422"},
+	 "End a live message, on one route or on all: a letter with reason revoked", "200 what it is on each route",
+	 "404 409 422"},
 
 	{"GET", "/v1/routes", VIEWER, NO_BODY, SLOW, rdv_resource_routes_list, list_query,
 	 "Every route with its account", "200 a page", "400"},

@@ -69,6 +69,7 @@ struct rdv_lane *rdv_lane_new(const struct rdv_lane_options *o)
 	l->follow_ups.item_size = sizeof(struct rdv_follow_up);
 	l->charges.item_size = sizeof(struct rdv_charge);
 	l->causes.item_size = sizeof(struct rdv_cause_note);
+	l->revokes.item_size = sizeof(struct rdv_revoke_note);
 	l->released_spill.item_size = sizeof(struct rdv_released);
 	return l;
 }
@@ -93,6 +94,8 @@ void rdv_lane_free(struct rdv_lane *l)
 	free(l->follow_ups.items);
 	free(l->charges.items);
 	free(l->causes.items);
+	rdv_lane_forget_revoke(l, RDV_NOBODY);
+	free(l->revokes.items);
 	free(l->released_spill.items);
 	free(l->route);
 	free(l->topic);

@@ -117,9 +117,11 @@ void rdv_lane_refund(struct rdv_lane *l, struct rdv_now now, struct rdv_mono sin
 void rdv_lane_pause(struct rdv_lane *l, bool paused, struct rdv_effects *out);
 bool rdv_lane_paused(const struct rdv_lane *l);
 /* OK; NOT_FOUND: not live; CONFLICT: already finished or in flight (then it is remembered: any verdict but ack ends as
- * revoked, *pending = true). */
-enum redrive_status rdv_lane_revoke(struct rdv_lane *l, struct rdv_now now, uint64_t seq, bool *pending,
-				    struct rdv_effects *out) RDV_MUST_CHECK;
+ * revoked, *pending = true). `reason`: what the letter says as its error's text; empty = none. */
+enum redrive_status rdv_lane_revoke(struct rdv_lane *l, struct rdv_now now, uint64_t seq, struct rdv_slice reason,
+				    bool *pending, struct rdv_effects *out) RDV_MUST_CHECK;
+/* It is dying, but the record that says so waits for its history. */
+bool rdv_lane_is_settling(const struct rdv_lane *l, uint64_t seq);
 /* Opens the gate of a key closed by after_dead: hold. */
 enum redrive_status rdv_lane_release(struct rdv_lane *l, struct rdv_now now, uint64_t key_hash,
 				     struct rdv_effects *out) RDV_MUST_CHECK;
@@ -171,11 +173,19 @@ void rdv_lane_each_live(const struct rdv_lane *l, rdv_lane_live each, void *ctx)
 void rdv_lane_each_live_slice(const struct rdv_lane *l, uint32_t *at, uint32_t budget, rdv_lane_live each, void *ctx);
 
 /* ---- questions ---- */
+enum rdv_held_by {
+	RDV_HELD_BY_KEY,    /* an earlier message of its key */
+	RDV_HELD_BY_GATE,   /* the gate of its key, which a dead one has closed */
+	RDV_HELD_BY_DOUBLE, /* a message with the same idempotency key is at work */
+	RDV_HELD_BY_PLAN    /* its replay is paused */
+};
 struct rdv_where {
 	enum rdv_state state;
 	uint32_t attempt;
-	struct rdv_wall due; /* waiting only */
-	uint64_t behind;     /* held only: first unfinished seq of the key; UINT64_MAX none */
+	bool delivered;           /* went out before */
+	enum rdv_held_by held_by; /* held only */
+	struct rdv_wall due;      /* waiting only */
+	uint64_t behind;          /* held only: first unfinished seq of the key; UINT64_MAX none */
 	struct rdv_place body, state_place;
 };
 /* NOT_FOUND: never given out on this lane. A seq below next and not live: ACKED/DROPPED/... if remembered, else DONE.

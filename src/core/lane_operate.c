@@ -1,11 +1,56 @@
 /* lane_operate.c - what operators do to single messages and keys: revoke, release.
  *
  * Revoking in flight does not cut the call: an ack wins, any other verdict ends as revoked. A revoked message closes no
- * gate and counts only as revoked. Releasing opens the gate of a key that after_dead: hold closed. Single thread. */
+ * gate and counts only as revoked. Why is kept in memory until the STATE that says DYING is written, and stands there
+ * as the failure: attempts that failed before are in the history. Releasing opens the gate of a key that after_dead:
+ * hold closed. Single thread. */
 #include "lane_parts.h"
+#include <stdlib.h>
 
-enum redrive_status rdv_lane_revoke(struct rdv_lane *l, struct rdv_now now, uint64_t seq, bool *pending,
-				    struct rdv_effects *out)
+static void note_revoke(struct rdv_lane *l, uint64_t seq, struct rdv_slice reason, struct rdv_effects *out)
+{
+	struct rdv_revoke_note note = {.seq = seq};
+
+	if (!reason.size)
+		return;
+	note.reason = rdv_slice_cut_utf8(reason, RDV_ERROR_TEXT_BYTES);
+	note.bytes = malloc(note.reason.size);
+	if (note.bytes)
+		note.reason.data = memcpy(note.bytes, note.reason.data, note.reason.size);
+	if (!note.bytes || !rdv_ring_push(&l->revokes, &note)) {
+		free(note.bytes);
+		out->failed = true;
+	}
+}
+
+struct rdv_slice rdv_lane_revoke_reason(const struct rdv_lane *l, uint64_t seq)
+{
+	for (size_t i = l->revokes.count; i-- > 0;) {
+		const struct rdv_revoke_note *note = rdv_ring_at(&l->revokes, i);
+
+		if (note->seq == seq)
+			return note->reason;
+	}
+	return rdv_slice(NULL, 0);
+}
+
+void rdv_lane_forget_revoke(struct rdv_lane *l, uint64_t seq)
+{
+	for (size_t i = 0; i < l->revokes.count;) {
+		struct rdv_revoke_note *note = rdv_ring_at(&l->revokes, i);
+
+		if (note->seq != seq && seq != RDV_NOBODY) {
+			i++;
+			continue;
+		}
+		free(note->bytes);
+		*note = *(struct rdv_revoke_note *)rdv_ring_at(&l->revokes, 0);
+		rdv_ring_pop(&l->revokes);
+	}
+}
+
+enum redrive_status rdv_lane_revoke(struct rdv_lane *l, struct rdv_now now, uint64_t seq, struct rdv_slice reason,
+				    bool *pending, struct rdv_effects *out)
 {
 	uint32_t ref = rdv_lane_find(l, seq), key;
 	struct rdv_entry *e;
@@ -16,6 +61,7 @@ enum redrive_status rdv_lane_revoke(struct rdv_lane *l, struct rdv_now now, uint
 	e = rdv_lane_entry(l, ref);
 	if (e->replay || e->state == RDV_STATE_DYING)
 		return REDRIVE_CONFLICT;
+	note_revoke(l, seq, reason, out);
 	if (e->state == RDV_STATE_IN_FLIGHT) {
 		e->revoke = 1;
 		*pending = true;

@@ -62,6 +62,11 @@ struct rdv_charge {
 struct rdv_cause_note { /* a follower that waits for its history, and whom it followed */
 	uint64_t seq, cause;
 };
+struct rdv_revoke_note { /* why a message is revoked, until its STATE says so */
+	uint64_t seq;
+	struct rdv_slice reason; /* borrows from bytes */
+	uint8_t *bytes;          /* owns */
+};
 #define RDV_RELEASED_SLOTS 64
 struct rdv_released { /* records of a segment that are not live any more */
 	uint32_t segment, count;
@@ -123,7 +128,7 @@ struct rdv_lane {
 	uint64_t released_used; /* bit per slot */
 	uint32_t tick_budget;
 
-	struct rdv_ring turns, follow_ups, charges, causes, released_spill;
+	struct rdv_ring turns, follow_ups, charges, causes, revokes, released_spill;
 	uint64_t turn;                         /* of the records that are not appended yet */
 	struct rdv_turn open_turn;             /* they */
 	uint64_t unrecorded, unrecorded_bytes; /* outcomes not durable, open_turn included */
@@ -261,6 +266,10 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 		     struct rdv_effects *out);
 void rdv_lane_ask_history(struct rdv_lane *l, uint32_t ref, enum rdv_todo todo, struct rdv_effects *out);
 void rdv_lane_say_letter(struct rdv_lane *l, uint32_t ref, uint64_t cause, struct rdv_effects *out);
+
+/* ---- lane_operate.c ---- */
+struct rdv_slice rdv_lane_revoke_reason(const struct rdv_lane *l, uint64_t seq); /* empty = none was given */
+void rdv_lane_forget_revoke(struct rdv_lane *l, uint64_t seq);                   /* RDV_NOBODY: all */
 
 /* ---- lane_dedupe.c ---- */
 void rdv_lane_dedupe_end(struct rdv_lane *l, uint64_t seq, struct rdv_now now, bool acked, struct rdv_slice answer,

@@ -88,15 +88,27 @@ static bool has_history(const struct rdv_entry *e)
 	return e->state_segment || e->unplaced;
 }
 
+static void set_revoke_reason(struct rdv_lane *l, const struct rdv_entry *e)
+{
+	struct rdv_slice reason = rdv_lane_revoke_reason(l, e->seq);
+
+	if (e->member == RDV_REASON_REVOKED && reason.size)
+		l->state.failure = (struct rdv_failure){.class = rdv_slice_text("revoked"), .text = reason};
+}
+
 /* The STATE that says DYING, and the letter after it. */
 static void save_dying(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_effects *out)
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 
 	l->state.reason = (enum rdv_reason)e->member;
+	if (l->revokes.count)
+		set_revoke_reason(l, e);
 	l->state.due = now.wall;
 	l->state.delay_ms = 0;
 	rdv_lane_save_state(l, ref, now, out);
+	if (l->revokes.count)
+		rdv_lane_forget_revoke(l, e->seq);
 	rdv_lane_follow_up(l, RDV_ONCE_LETTER, ref, l->state.cause_seq, out);
 }
 
@@ -205,6 +217,8 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 		rdv_lane_replay_finish(l, ref, now, outcome, out);
 		return;
 	}
+	if (l->revokes.count)
+		rdv_lane_forget_revoke(l, e->seq);
 	if (key && e->state != RDV_STATE_DYING)
 		rdv_order_key(&l->order, key)->blocked++;
 	if (key && (e->blocks || e->state != RDV_STATE_DYING))

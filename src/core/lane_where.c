@@ -16,6 +16,15 @@ static uint64_t behind_what(const struct rdv_lane *l, uint32_t key, uint64_t seq
 	return turn < first || first == seq ? turn : first;
 }
 
+static enum rdv_held_by held_by(const struct rdv_lane *l, const struct rdv_entry *e, uint32_t key)
+{
+	if (e->doubles)
+		return RDV_HELD_BY_DOUBLE;
+	if (e->replay && rdv_lane_plan_paused(l, e))
+		return RDV_HELD_BY_PLAN;
+	return key && rdv_order_key(&l->order, key)->closed ? RDV_HELD_BY_GATE : RDV_HELD_BY_KEY;
+}
+
 static enum rdv_state shown_as(const struct rdv_entry *e)
 {
 	if (e->replay)
@@ -48,6 +57,7 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 	e = rdv_lane_entry(l, ref);
 	out->state = shown_as(e);
 	out->attempt = e->charged + 1;
+	out->delivered = e->delivered;
 	out->body = (struct rdv_place){e->body_segment, e->replay ? 0 : e->body_offset, e->body_length};
 	out->state_place = (struct rdv_place){e->state_segment, e->state_offset, e->state_length};
 	if (e->state == RDV_STATE_WAITING)
@@ -55,8 +65,16 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 	if (e->state == RDV_STATE_HELD) {
 		key = rdv_lane_key_of(l, e);
 		out->behind = key ? behind_what(l, key, seq) : RDV_NOBODY;
+		out->held_by = held_by(l, e, key);
 	}
 	return REDRIVE_OK;
+}
+
+bool rdv_lane_is_settling(const struct rdv_lane *l, uint64_t seq)
+{
+	uint32_t ref = rdv_lane_find(l, seq);
+
+	return ref && rdv_lane_entry(l, ref)->state == RDV_STATE_DYING && rdv_lane_entry(l, ref)->todo != RDV_TODO_NONE;
 }
 
 struct rdv_place rdv_lane_state_place(const struct rdv_lane *l, uint32_t ref)

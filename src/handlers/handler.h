@@ -18,6 +18,8 @@ struct rdv_call {
 	uint64_t id;               /* unique in this process; never 0 */
 	const char *route, *topic; /* borrow; live as long as the call */
 	uint32_t partition;
+	bool leased; /* lease: somebody has it, or had it; set by the handler, under its lock */
+	bool asked;  /* lease: `asker` is set */
 	uint64_t offset;
 	uint32_t attempt; /* 1 = first */
 	uint64_t epoch;
@@ -29,6 +31,7 @@ struct rdv_call {
 	/* --- set by the handler before complete; freed by rdv_call_reset --- */
 	struct rdv_buffer text;   /* owns what the answer's slices point to */
 	struct rdv_answer answer; /* its slices borrow from `text` or are static */
+	void *asker;              /* lease: whoever gave the answer and wants to know what came of it */
 };
 
 void rdv_call_init(struct rdv_call *c);
@@ -135,13 +138,15 @@ struct rdv_lease_options {
 };
 enum redrive_status rdv_lease_new(const struct rdv_lease_options *options, struct rdv_sink sink,
 				  struct rdv_handler **out, struct rdv_error *error) RDV_MUST_CHECK;
+#define RDV_LEASE_TOKEN_SIZE 72
 struct rdv_leased {
-	char token[48];
+	char token[RDV_LEASE_TOKEN_SIZE];
 	struct rdv_wall expires_at;
+	uint32_t slot;         /* the handler's own */
 	struct rdv_call *call; /* borrows: valid during `each` only */
 };
-/* Leases up to max messages; waits at most wait_ms for the first (another thread's time). each() is called under the
- * handler's lock. */
+/* Leases up to max messages; waits at most wait_ms for the first (another thread's time). each() may take its time: it
+ * is called without the handler's lock. */
 enum redrive_status rdv_lease_take(struct rdv_handler *h, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
 				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx) RDV_MUST_CHECK;
 /* For callers that suspend instead of waiting: take with wait_ms 0, and if nothing came, `ready` is called once when
@@ -152,17 +157,29 @@ enum redrive_status rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *
 bool rdv_lease_forget(struct rdv_handler *h, void *ctx);
 /* The `number` of the handler that gave out this token; false when it is no token. */
 bool rdv_lease_token_number(const char *token, uint32_t *number);
-/* A verdict. NOT_FOUND: unknown token; CONFLICT: it expired and another has the message, or it is finished. */
-enum redrive_status rdv_lease_answer(struct rdv_handler *h, const char *token,
-				     const struct rdv_answer *answer) RDV_MUST_CHECK;
+/* A verdict; the call is completed with it and with `asker`. NOT_FOUND: unknown token; CONFLICT: that lease is over. */
+enum redrive_status rdv_lease_answer(struct rdv_handler *h, const char *token, const struct rdv_answer *answer,
+				     void *asker) RDV_MUST_CHECK;
+/* The message that a token was given out for, also when its lease is over. NOT_FOUND: unknown token. */
+struct rdv_lease_position {
+	uint32_t partition;
+	uint64_t offset;
+	bool replay;
+};
+enum redrive_status rdv_lease_position(struct rdv_handler *h, const char *token,
+				       struct rdv_lease_position *out) RDV_MUST_CHECK;
 enum redrive_status rdv_lease_extend(struct rdv_handler *h, const char *token, int64_t lease_for_ms,
 				     struct rdv_wall *expires_at) RDV_MUST_CHECK;
 /* Completes expired leases as timeouts; returns ms until the next (-1 none). The runtime calls it on its timer. */
 int64_t rdv_lease_expire(struct rdv_handler *h, struct rdv_now now);
 /* The default of leases that are given out from now on. */
 void rdv_lease_set_time(struct rdv_handler *h, int64_t lease_for_ms);
-/* A drain begins: calls that nobody has leased are given back at once with RDV_TRANSPORT_SHUTDOWN; leases go on. */
-void rdv_lease_recall(struct rdv_handler *h);
+/* An open call of this handler that nobody has leased. */
+bool rdv_lease_is_offered(struct rdv_handler *h, const struct rdv_call *call);
+/* Takes a call away that nobody has leased: it is the caller's again, and is not completed. false: it is not here. */
+bool rdv_lease_withdraw(struct rdv_handler *h, struct rdv_call *call);
+/* The same for all that nobody has leased; leases go on. */
+struct rdv_call *rdv_lease_recall(struct rdv_handler *h);
 /* Starts nothing by itself: calls that were submitted and not leased are given back with RDV_TRANSPORT_SHUTDOWN when
  * cut. */
 #endif

@@ -2,12 +2,13 @@
  *
  *	submit -> waiting (FIFO) -> leased (slot, deadline) -> answered | expired | cut -> sink
  *
- * A token (lease_token.h) names the slot and a serial number that is never used again, and proves that we gave
- * it out; so one that was never given out is told from one whose lease is over without remembering any. A lease
- * whose time is over is still its holder's until rdv_lease_expire has run: a late verdict or extension counts
- * as long as nobody else has the message. What always holds: a call is waiting or in exactly one slot; the
- * slots' list is sorted by deadline (insertion walks from its end, where a new lease nearly always belongs).
- * Fails only for memory: then a call stays waiting. Any thread; one mutex, and the sink is called without it. */
+ * A token (lease_token.h) names the slot, a serial number that is never used again, and the message, and proves that
+ * we gave it out; so one that was never given out is told from one whose lease is over, and the message of that one is
+ * found, without remembering any. A lease whose time is over is still its holder's until rdv_lease_expire has run. What
+ * always holds: a call is waiting or in exactly one slot; the slots' list is sorted by deadline (insertion walks from
+ * its end, where a new lease nearly always belongs); a slot that is being shown to its taker does not end before that
+ * is done. Fails only for memory: then a call stays waiting. Any thread; one mutex, and the sink and the taker are
+ * called without it. */
 #include "../base/chunks.h"
 #include "handler.h"
 #include "lease_token.h"
@@ -20,6 +21,7 @@ struct slot {
 	uint32_t free_link; /* the chunks' */
 	uint32_t next, previous;
 	uint64_t serial;               /* 0 = free */
+	bool shown;                    /* to its taker, just now: without the mutex */
 	int64_t start_ms, deadline_ms; /* monotonic */
 	struct rdv_call *call;         /* owns */
 };
@@ -110,6 +112,7 @@ static enum redrive_status find(const struct lease *h, const char *text, uint32_
 /* Under the mutex. False without memory: the call stays first in line. */
 static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now, struct rdv_leased *out)
 {
+	struct rdv_lease_token token = {.number = h->options.number};
 	uint32_t ref = rdv_chunks_take(&h->slots);
 	struct slot *s;
 
@@ -121,14 +124,52 @@ static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now,
 	if (!h->waiting)
 		h->waiting_end = &h->waiting;
 	s->call->next = NULL;
+	s->call->leased = s->shown = true;
 	s->serial = ++h->serial;
 	s->start_ms = now.mono.ms;
 	s->deadline_ms = rdv_ms_add(now.mono.ms, lease_for_ms);
 	link_slot(h, ref);
 	out->call = s->call;
 	out->expires_at.ms = rdv_ms_add(now.wall.ms, lease_for_ms);
-	rdv_lease_token_write(h->secret, &(struct rdv_lease_token){h->options.number, ref, s->serial}, out->token);
+	token.slot = ref;
+	token.serial = s->serial;
+	token.partition = s->call->partition;
+	token.offset = s->call->offset;
+	token.replay = s->call->replay != NULL;
+	rdv_lease_token_write(h->secret, &token, out->token);
+	out->slot = ref;
 	return true;
+}
+
+#define SHOWN_AT_ONCE 32
+
+/* Under the mutex. */
+static size_t lease_some(struct lease *h, uint32_t max, int64_t lease_for_ms, struct rdv_leased out[SHOWN_AT_ONCE])
+{
+	struct rdv_now now = rdv_now();
+	size_t count = 0;
+
+	while (count < max && count < SHOWN_AT_ONCE && h->waiting && !h->cut &&
+	       lease_one(h, lease_for_ms, now, &out[count]))
+		count++;
+	return count;
+}
+
+/* Under the mutex: they are their taker's from now on. Returns what a cut has ended meanwhile. */
+static struct rdv_call *end_showing(struct lease *h, const struct rdv_leased *leased, size_t count)
+{
+	struct rdv_call *list = NULL;
+
+	for (size_t i = 0; i < count; i++) {
+		at(h, leased[i].slot)->shown = false;
+		if (h->cut) {
+			struct rdv_call *call = free_slot(h, leased[i].slot, rdv_mono_now().ms);
+
+			call->next = list;
+			list = call;
+		}
+	}
+	return list;
 }
 
 /* Under the mutex: until something waits, the time is over, or the handler is cut. */
@@ -152,34 +193,47 @@ static void wait_for_calls(struct lease *h, int64_t wait_ms)
 	h->takers--;
 }
 
+static void give_back(struct lease *h, struct rdv_call *list)
+{
+	for (struct rdv_call *c = list; c; c = c->next)
+		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+	deliver(h, list);
+}
+
 enum redrive_status rdv_lease_take(struct rdv_handler *base, uint32_t max, int64_t wait_ms, int64_t lease_for_ms,
 				   void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx)
 {
 	struct lease *h = (struct lease *)base;
 	enum redrive_status status = REDRIVE_OK;
-	struct rdv_leased leased;
-	struct rdv_now now;
+	struct rdv_leased leased[SHOWN_AT_ONCE];
+	struct rdv_call *ended = NULL;
+	uint32_t taken = 0;
+	size_t count;
 
 	pthread_mutex_lock(&h->mutex);
 	if (lease_for_ms <= 0)
 		lease_for_ms = h->options.lease_for_ms;
 	if (!h->waiting && !h->cut && wait_ms > 0)
 		wait_for_calls(h, wait_ms);
-	now = rdv_now();
+	while (!ended && (count = lease_some(h, max - taken, lease_for_ms, leased)) > 0) {
+		pthread_mutex_unlock(&h->mutex);
+		for (size_t i = 0; i < count; i++)
+			each(ctx, &leased[i]);
+		taken += (uint32_t)count;
+		pthread_mutex_lock(&h->mutex);
+		ended = end_showing(h, leased, count);
+	}
 	if (h->cut)
 		status = REDRIVE_CLOSED;
-	for (uint32_t i = 0; i < max && h->waiting && !h->cut; i++) {
-		if (!lease_one(h, lease_for_ms, now, &leased)) {
-			status = i ? REDRIVE_OK : REDRIVE_NO_MEMORY;
-			break;
-		}
-		each(ctx, &leased);
-	}
+	else if (!taken && max && h->waiting)
+		status = REDRIVE_NO_MEMORY;
 	pthread_mutex_unlock(&h->mutex);
+	give_back(h, ended);
 	return status;
 }
 
-enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token, const struct rdv_answer *answer)
+enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token, const struct rdv_answer *answer,
+				     void *asker)
 {
 	struct lease *h = (struct lease *)base;
 	struct rdv_call *call = NULL;
@@ -197,6 +251,8 @@ enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token
 	took_ms = call->answer.took_ms;
 	rdv_call_set_answer(call, answer);
 	call->answer.took_ms = took_ms;
+	call->asker = asker;
+	call->asked = asker != NULL;
 	deliver(h, call);
 	return REDRIVE_OK;
 }
@@ -230,13 +286,18 @@ int64_t rdv_lease_expire(struct rdv_handler *base, struct rdv_now now)
 	int64_t next_ms = -1;
 
 	pthread_mutex_lock(&h->mutex);
-	while (h->first && at(h, h->first)->deadline_ms <= now.mono.ms) {
-		*end = free_slot(h, h->first, now.mono.ms);
+	for (uint32_t ref = h->first, next; ref && at(h, ref)->deadline_ms <= now.mono.ms; ref = next) {
+		next = at(h, ref)->next;
+		if (at(h, ref)->shown)
+			continue;
+		*end = free_slot(h, ref, now.mono.ms);
 		rdv_call_set_transport(*end, RDV_TRANSPORT_TIMEOUT, "the lease expired without a verdict");
 		end = &(*end)->next;
 	}
 	if (h->first)
 		next_ms = at(h, h->first)->deadline_ms - now.mono.ms;
+	if (h->first && next_ms < 0)
+		next_ms = 0; /* it is being shown */
 	pthread_mutex_unlock(&h->mutex);
 	deliver(h, list);
 	return next_ms;
@@ -314,13 +375,6 @@ bool rdv_lease_forget(struct rdv_handler *base, void *ctx)
 
 /* ---- the handler ---- */
 
-static void give_back(struct lease *h, struct rdv_call *list)
-{
-	for (struct rdv_call *c = list; c; c = c->next)
-		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
-	deliver(h, list);
-}
-
 static void submit(struct rdv_handler *base, struct rdv_call *list)
 {
 	struct lease *h = (struct lease *)base;
@@ -355,7 +409,50 @@ void rdv_lease_set_time(struct rdv_handler *base, int64_t lease_for_ms)
 	pthread_mutex_unlock(&h->mutex);
 }
 
-void rdv_lease_recall(struct rdv_handler *base)
+/* ---- what is only offered ---- */
+
+enum redrive_status rdv_lease_position(struct rdv_handler *base, const char *token, struct rdv_lease_position *out)
+{
+	struct rdv_lease_token t;
+
+	if (!rdv_lease_token_read(((struct lease *)base)->secret, token, &t))
+		return REDRIVE_NOT_FOUND;
+	*out = (struct rdv_lease_position){.partition = t.partition, .offset = t.offset, .replay = t.replay};
+	return REDRIVE_OK;
+}
+
+bool rdv_lease_is_offered(struct rdv_handler *base, const struct rdv_call *call)
+{
+	struct lease *h = (struct lease *)base;
+	bool leased;
+
+	pthread_mutex_lock(&h->mutex);
+	leased = call->leased;
+	pthread_mutex_unlock(&h->mutex);
+	return !leased;
+}
+
+bool rdv_lease_withdraw(struct rdv_handler *base, struct rdv_call *call)
+{
+	struct lease *h = (struct lease *)base;
+	struct rdv_call **c;
+	bool found;
+
+	pthread_mutex_lock(&h->mutex);
+	for (c = &h->waiting; *c && *c != call; c = &(*c)->next)
+		;
+	found = *c != NULL;
+	if (found) {
+		*c = call->next;
+		if (!*c)
+			h->waiting_end = c;
+		call->next = NULL;
+	}
+	pthread_mutex_unlock(&h->mutex);
+	return found;
+}
+
+struct rdv_call *rdv_lease_recall(struct rdv_handler *base)
 {
 	struct lease *h = (struct lease *)base;
 	struct rdv_call *list;
@@ -365,7 +462,7 @@ void rdv_lease_recall(struct rdv_handler *base)
 	h->waiting = NULL;
 	h->waiting_end = &h->waiting;
 	pthread_mutex_unlock(&h->mutex);
-	give_back(h, list);
+	return list;
 }
 
 static void cut(struct rdv_handler *base)
@@ -377,8 +474,11 @@ static void cut(struct rdv_handler *base)
 	pthread_mutex_lock(&h->mutex);
 	h->cut = true;
 	list = h->waiting;
-	while (h->first) {
-		*h->waiting_end = free_slot(h, h->first, now_ms);
+	for (uint32_t ref = h->first, next; ref; ref = next) {
+		next = at(h, ref)->next;
+		if (at(h, ref)->shown)
+			continue; /* its taker gives it back */
+		*h->waiting_end = free_slot(h, ref, now_ms);
 		h->waiting_end = &(*h->waiting_end)->next;
 		list = h->waiting;
 	}

@@ -1,13 +1,15 @@
 /* lease_token.c - unforgeable names of leases.
  *
- *	number 4 | slot 4 | serial 7 | SipHash-2-4 of these 15 bytes 8		as 46 hex digits, integers little-endian
+ *	number 4 | slot 4 | serial 7 | partition 4, its top bit: a replay | offset 8 | SipHash-2-4 of these 27 bytes 8
  *
- * The SipHash is keyed with a secret of one handler in one run, so a token of an earlier run is as unknown as a
- * guessed one; it is compared in constant time. Hex is libsodium's. Pure; any thread. */
+ * as 70 hex digits, integers little-endian. The SipHash is keyed with a secret of one handler in one run, so a token of
+ *an earlier run is as unknown as a guessed one; it is compared in constant time. Hex is libsodium's. Pure; any thread.
+*/
 #include "lease_token.h"
 #include <sodium.h>
 
-#define SIGNED_BYTES 15
+#define SIGNED_BYTES 27
+#define REPLAY 0x80000000u
 #define TOKEN_BYTES (SIGNED_BYTES + 8)
 #define DIGITS (2 * TOKEN_BYTES)
 _Static_assert(DIGITS + 1 <= sizeof((struct rdv_leased *)0)->token, "a token fits");
@@ -20,13 +22,16 @@ static bool read_bytes(const char *text, uint8_t bytes[TOKEN_BYTES])
 	       size == TOKEN_BYTES;
 }
 
-void rdv_lease_token_write(const uint8_t secret[16], const struct rdv_lease_token *token, char text[48])
+void rdv_lease_token_write(const uint8_t secret[16], const struct rdv_lease_token *token,
+			   char text[RDV_LEASE_TOKEN_SIZE])
 {
 	uint8_t bytes[TOKEN_BYTES];
 
 	rdv_put_u32(bytes, token->number);
 	rdv_put_u32(bytes + 4, token->slot);
 	rdv_put_u64(bytes + 8, token->serial); /* its 8th byte is 0, and written over */
+	rdv_put_u32(bytes + 15, token->partition | (token->replay ? REPLAY : 0));
+	rdv_put_u64(bytes + 19, token->offset);
 	rdv_put_u64(bytes + SIGNED_BYTES, rdv_siphash(secret, rdv_slice(bytes, SIGNED_BYTES)));
 	sodium_bin2hex(text, DIGITS + 1, bytes, TOKEN_BYTES);
 }
@@ -44,6 +49,9 @@ bool rdv_lease_token_read(const uint8_t secret[16], const char *text, struct rdv
 	token->slot = rdv_get_u32(bytes + 4);
 	token->serial = 0;
 	memcpy(&token->serial, bytes + 8, 7);
+	token->partition = rdv_get_u32(bytes + 15) & ~REPLAY;
+	token->replay = rdv_get_u32(bytes + 15) & REPLAY;
+	token->offset = rdv_get_u64(bytes + 19);
 	return true;
 }
 

@@ -107,7 +107,8 @@ struct rdv_hash128 rdv_engine_id(const struct rdv_engine *e);
 /* ---- questions and commands: any thread; each is one rdv_engine_call ---- */
 struct rdv_route_status {
 	char name[101], topic[201], target[256], detail[256];
-	const char *state; /* running paused starting stopped failed orphan */
+	const char *state; /* running paused starting stopped failed */
+	bool orphan;       /* what a removed route has left; stopped */
 	uint32_t partitions;
 	enum rdv_handler_kind handler;
 	struct rdv_account account;
@@ -134,6 +135,7 @@ struct rdv_message_route {
 	char route[101];
 	struct rdv_where where;
 	bool has_behind;
+	const char *waits_for; /* static text; NULL = nothing more */
 };
 struct rdv_message_status {
 	char topic[201];
@@ -153,19 +155,55 @@ enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id,
  * 0 = from the start / complete. */
 enum redrive_status rdv_engine_where_key(struct rdv_engine *e, struct rdv_slice key, const char *route, size_t max,
 					 uint64_t *next, struct rdv_message_status **out, size_t *count) RDV_MUST_CHECK;
-/* route NULL: every route that has it live. CONFLICT: finished. *open: it is being delivered; that call is not cut, and
- * its end decides (rdv_engine_revoked). */
-enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
+struct rdv_revoked_route {
+	char route[101];
+	enum rdv_state state; /* how it stands there */
+	bool revoked;         /* by this */
+	bool open;            /* it is being delivered; that call is not cut, and its end decides */
+};
+struct rdv_revocation {
+	struct rdv_revoked_route *routes; /* owns */
+	size_t count, open, revoked;      /* revoked: and not open */
+};
+/* Every route that ever had it, or the one named; each is asked by itself. NOT_FOUND: no such message, or that route
+ * never had it. `reason`: for the letter; may be empty. Durable when it returns and none is open. */
+enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route,
+				      struct rdv_slice reason, struct rdv_revocation *out,
 				      struct rdv_error *error) RDV_MUST_CHECK;
-/* What became of it: *open while the call goes on; CONFLICT: it was acked. */
-enum redrive_status rdv_engine_revoked(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
-				       struct rdv_error *error) RDV_MUST_CHECK;
+/* Looks again at those that are open. */
+enum redrive_status rdv_engine_revoked(struct rdv_engine *e, struct rdv_slice id,
+				       struct rdv_revocation *r) RDV_MUST_CHECK;
+void rdv_revocation_done(struct rdv_revocation *r);
 /* The lease handler of a route; NOT_FOUND no such route, CONFLICT its handler is another kind. Stays valid while the
  * engine lives. */
 enum redrive_status rdv_engine_lease_handler(struct rdv_engine *e, const char *route,
 					     struct rdv_handler **out) RDV_MUST_CHECK;
 /* Finds the lease handler that issued a token (tokens carry their handler's number). */
 struct rdv_handler *rdv_engine_lease_of(struct rdv_engine *e, const char *token);
+
+/* A verdict on a lease, and what came of it: the state that its lane decided on. Late ones count while nobody else has
+ * the message. */
+struct rdv_lease_batch;
+struct rdv_lease_verdict {
+	const char *token; /* borrows, as does the answer, until the batch is done; NULL = left out */
+	struct rdv_answer answer;
+	enum redrive_status status;    /* NOT_FOUND unknown token; CONFLICT: somebody else has it, or it has ended */
+	enum rdv_state state;          /* when OK */
+	const char *why;               /* static; NULL = OK */
+	struct rdv_lease_batch *batch; /* the engine's */
+};
+struct rdv_lease_batch {
+	struct rdv_lease_verdict *verdicts;
+	size_t count;
+	rdv_publish_done done; /* from the core's or the writer's thread: all are decided, and durable if OK */
+	void *ctx;
+	size_t undecided; /* the engine's, as is next */
+	struct rdv_lease_batch *next;
+};
+/* OK: done will be called, once. */
+enum redrive_status rdv_engine_lease_verdicts(struct rdv_engine *e, struct rdv_lease_batch *b) RDV_MUST_CHECK;
+/* One, waiting until it is durable. Not from the core's thread. */
+enum redrive_status rdv_engine_lease_verdict(struct rdv_engine *e, struct rdv_lease_verdict *v) RDV_MUST_CHECK;
 
 struct rdv_histogram {
 	uint64_t buckets[24];

@@ -75,6 +75,9 @@ static struct rdv_flight *take_flight(struct rdv_engine *e)
 
 static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 {
+	if (f->call.asked)
+		rdv_lease_undecided(e, f);
+	f->stage = RDV_FLIGHT_FREE;
 	if (f->pin)
 		f->pin->pins--;
 	f->pin = NULL;
@@ -95,6 +98,17 @@ static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 	f->wait_next = e->free_flights;
 	e->free_flights = f;
 	e->open_flights--;
+}
+
+void rdv_flight_each(struct rdv_engine *e, void (*each)(void *ctx, struct rdv_flight *f), void *ctx)
+{
+	for (size_t i = 0; i < e->flight_block_count; i++) {
+		struct rdv_flight *block = e->flight_blocks[i];
+
+		for (size_t k = 0; k < BLOCK_FLIGHTS; k++)
+			if (block[k].stage != RDV_FLIGHT_FREE)
+				each(ctx, &block[k]);
+	}
 }
 
 void rdv_flight_free_all(struct rdv_engine *e)
@@ -185,6 +199,17 @@ void rdv_flight_use(struct rdv_flight *f, struct rdv_block *body)
 static void verdict(struct rdv_engine *e, struct rdv_flight *f);
 static void conclude(struct rdv_engine *e, struct rdv_flight *f);
 
+void rdv_flight_take_back(struct rdv_engine *e, struct rdv_flight *f, int64_t delay)
+{
+	if (f->strand->lane && !e->failed) {
+		book_where_granted(f);
+		rdv_lane_take_back(f->strand->lane, e->now, f->entry, f->number, delay, e->effects);
+		book_at_home(f);
+		rdv_strand_nudge(e, f->strand);
+	}
+	end_flight(e, f);
+}
+
 /* Nobody was called; it goes out again. */
 static void give_back(struct rdv_engine *e, struct rdv_flight *f)
 {
@@ -270,7 +295,8 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->started = effect->dispatch.started;
 	f->ticket = e->last_ticket;
 	f->stage = RDV_FLIGHT_BODY;
-	f->has_dedupe = f->damaged = f->unread = f->plain = false;
+	f->has_dedupe = f->damaged = f->unread = f->plain = f->recalled = false;
+	f->first = effect->dispatch.class == RDV_CLASS_FIRST;
 	f->call.owner = f;
 	f->call.id = ++e->call_number;
 	f->call.route = f->info->name;
@@ -339,6 +365,10 @@ static void hand_over(struct rdv_engine *e, struct rdv_flight *f)
 {
 	struct rdv_route *r = f->route;
 
+	if (f->recalled) {
+		rdv_flight_take_back(e, f, 0);
+		return;
+	}
 	f->stage = RDV_FLIGHT_OUT;
 	f->out_ms = e->now.mono.ms;
 	if (f->call.payload.size >= RDV_BODY_HINT)
@@ -493,6 +523,8 @@ static void verdict(struct rdv_engine *e, struct rdv_flight *f)
 		rdv_dispatcher_refund(f->seat->unit->dispatcher, e->now, f->strand->lane, e->effects);
 	else if (status != REDRIVE_NOT_FOUND)
 		rdv_engine_fail(e, redrive_status_text(status));
+	if (f->call.asked)
+		rdv_lease_decided(e, f, status);
 	rdv_strand_nudge(e, f->strand);
 	end_flight(e, f);
 }

@@ -316,14 +316,6 @@ void rdv_loop_stop_lanes(struct rdv_engine *e)
 }
 
 /* Draining or failed: true when the last call has ended. */
-/* What pullers were only offered need not be waited for. */
-static void recall_leases(struct rdv_engine *e)
-{
-	for (struct rdv_route *r = e->routes; r; r = r->next)
-		if (r->options.handler == RDV_HANDLER_LEASE)
-			rdv_lease_recall(r->outlet->handler);
-}
-
 static bool wind_down(struct rdv_engine *e)
 {
 	if (!e->stopping && !e->failed)
@@ -331,7 +323,8 @@ static bool wind_down(struct rdv_engine *e)
 	if (!e->drain_until) {
 		e->drain_until = e->now.mono.ms + e->options.drain_ms;
 		rdv_loop_stop_lanes(e);
-		recall_leases(e);
+		for (struct rdv_route *r = e->routes; r; r = r->next)
+			rdv_offers_recall(e, r->outlet); /* what pullers were only offered need not be waited for */
 	}
 	if (e->failed)
 		rdv_flight_abandon(e);
@@ -349,23 +342,38 @@ static bool wind_down(struct rdv_engine *e)
 
 /* ---- turns ---- */
 
+/* The two clocks are read one after the other and cut to milliseconds each, so that their difference moves by one; a
+ * due time, which is kept on one and told on the other, must not. Only a clock that was set counts as having moved. */
+static void read_clock(struct rdv_engine *e)
+{
+	int64_t apart;
+
+	e->now = rdv_now();
+	apart = e->now.wall.ms - e->now.mono.ms;
+	if (apart > e->clocks_apart + 1 || apart < e->clocks_apart - 1)
+		e->clocks_apart = apart;
+	e->now.wall.ms = e->now.mono.ms + e->clocks_apart;
+}
+
 /* true: there is more to do at once. */
 static bool turn(struct rdv_engine *e)
 {
 	bool more;
 
-	e->now = rdv_now();
+	read_clock(e);
 	if (atomic_load_explicit(&e->log_failed, memory_order_relaxed) && !e->failed)
 		rdv_engine_fail(e, "a write or sync failed");
 	see_durable(e);
 	more = take_completed(e);
 	take_returned(e);
+	rdv_leases_step(e);
 	rdv_letter_answers(e);
 	take_commands(e);
 	rdv_effects_run(e);
 	more = run_units(e) || more;
 	more = take_buffer(e) || more;
 	rdv_effects_run(e);
+	rdv_leases_settle(e);
 	rdv_letter_retry_due(e);
 	more = rdv_trim_step(e) || more;
 	rdv_flight_submit(e);

@@ -119,7 +119,10 @@ static struct rdv_route_status *orphan_status(struct route_question *q, const st
 	s = add_status(q, strand->name, topic);
 	if (!s)
 		return NULL;
-	s->state = "orphan";
+	s->state = "stopped";
+	s->orphan = true;
+	snprintf(s->detail, sizeof s->detail,
+		 "its route was removed: adopt its messages by another route, or discard them");
 	s->partitions = rdv_topic_partitions(strand->feed->topic);
 	return s;
 }
@@ -136,6 +139,7 @@ static void describe_strand(struct rdv_engine *e, struct route_question *q, cons
 	if (!s)
 		return;
 	add_strand(e, s, strand);
+	rdv_offers_show(e, strand, &s->account);
 	if (r && !r->gone && rdv_lane_paused(strand->lane) && strcmp(s->state, "running") == 0)
 		s->state = "paused";
 }
@@ -371,7 +375,7 @@ struct lease_question {
 	enum redrive_status status;
 };
 
-static struct rdv_outlet *lease_of_number(struct rdv_engine *e, uint32_t number)
+struct rdv_outlet *rdv_outlet_of_lease(struct rdv_engine *e, uint32_t number)
 {
 	struct rdv_outlet *found = e->old_leases;
 
@@ -388,7 +392,7 @@ static void do_lease(struct rdv_engine *e, void *ctx)
 {
 	struct lease_question *q = ctx;
 	struct rdv_route *r = q->by_number ? NULL : rdv_route_find(e, q->route);
-	struct rdv_outlet *found = q->by_number ? lease_of_number(e, q->number) : r ? r->outlet : NULL;
+	struct rdv_outlet *found = q->by_number ? rdv_outlet_of_lease(e, q->number) : r ? r->outlet : NULL;
 
 	if (!found)
 		q->status = REDRIVE_NOT_FOUND;

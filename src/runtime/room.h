@@ -139,7 +139,7 @@ struct rdv_regions {
 	unsigned turn;
 };
 
-enum rdv_flight_state { RDV_FLIGHT_BODY, RDV_FLIGHT_SYNC, RDV_FLIGHT_OUT, RDV_FLIGHT_HISTORY };
+enum rdv_flight_state { RDV_FLIGHT_FREE, RDV_FLIGHT_BODY, RDV_FLIGHT_SYNC, RDV_FLIGHT_OUT, RDV_FLIGHT_HISTORY };
 
 /* Thousands are open at once, more than the processor's caches hold: what every call needs lies in the call's first two
  * lines and in the two that begin with `strand`; the rest is for what does not go straight. */
@@ -156,10 +156,12 @@ struct rdv_flight {
 	uint32_t entry;
 	uint8_t stage; /* enum rdv_flight_state */
 	bool started : 1, has_dedupe : 1, damaged : 1;
-	bool unread : 1;  /* nor damaged: it could not be read just now */
-	bool plain : 1;   /* acknowledged, and nothing else was told: `verdict` is not set */
-	int64_t out_ms;   /* mono, at submit */
-	uint64_t request; /* of a replay; 0 = a live message */
+	bool unread : 1;   /* nor damaged: it could not be read just now */
+	bool plain : 1;    /* acknowledged, and nothing else was told: `verdict` is not set */
+	bool first : 1;    /* of a message that was never tried before */
+	bool recalled : 1; /* offered to pullers: taken back as soon as its body is there */
+	int64_t out_ms;    /* mono, at submit */
+	uint64_t request;  /* of a replay; 0 = a live message */
 	struct rdv_place body, state;
 	struct rdv_flight *wait_next; /* of the free ones, or of those that wait for a piece */
 	struct rdv_verdict verdict;
@@ -258,6 +260,7 @@ struct rdv_engine {
 	pthread_t thread;
 	bool loop_ready, thread_started, ended;
 	struct rdv_now now;
+	int64_t clocks_apart; /* wall - mono, until a clock is set */
 	struct rdv_effects lists[2], *effects;
 	struct rdv_strand **touched;
 	size_t touched_count, touched_capacity;
@@ -277,6 +280,8 @@ struct rdv_engine {
 	size_t flight_block_count, open_flights;
 	struct rdv_flight_ring sync; /* wait for their STARTED */
 	struct rdv_letter_retry retry;
+	struct rdv_late *late;           /* verdicts that wait for a call to be taken back */
+	struct rdv_lease_batch *decided; /* verdicts that wait to be durable */
 	struct rdv_job_list urgent, later;
 	uint64_t call_number, reads_open, letters_open;
 	bool failed, stopping, cut;
@@ -371,6 +376,29 @@ void rdv_flight_submit(struct rdv_engine *e);               /* jobs to the reade
 void rdv_flight_complete(void *ctx, struct rdv_call *list); /* the sink: any thread */
 void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_free_all(struct rdv_engine *e);
+/* Every open one. */
+void rdv_flight_each(struct rdv_engine *e, void (*each)(void *ctx, struct rdv_flight *f), void *ctx);
+/* As if it had never been dispatched: nobody has the call. The message is ready again, or waits. */
+void rdv_flight_take_back(struct rdv_engine *e, struct rdv_flight *f, int64_t delay);
+
+/* ---- offered.c ---- */
+/* Of a lease route, and nobody has leased it. */
+bool rdv_flight_is_offered(const struct rdv_flight *f);
+/* NULL: that message has no open call. */
+struct rdv_flight *rdv_flight_find(struct rdv_engine *e, const struct rdv_strand *strand, uint64_t offset);
+/* An offered call is taken back: at once (true), or, while its body is read, as soon as that is there. */
+bool rdv_flight_recall(struct rdv_engine *e, struct rdv_flight *f);
+/* All that is offered there; nothing for other handlers. */
+void rdv_offers_recall(struct rdv_engine *e, struct rdv_outlet *o);
+/* In a sum that has this lane's counts: what is offered there is ready. */
+void rdv_offers_show(struct rdv_engine *e, const struct rdv_strand *s, struct rdv_account *sum);
+
+/* ---- leases.c ---- */
+/* The flight's asker hears what its lane decided, or (undecided) that nothing can be. */
+void rdv_lease_decided(struct rdv_engine *e, struct rdv_flight *f, enum redrive_status status);
+void rdv_lease_undecided(struct rdv_engine *e, struct rdv_flight *f);
+void rdv_leases_step(struct rdv_engine *e);   /* late verdicts go on */
+void rdv_leases_settle(struct rdv_engine *e); /* at the end of a turn: its records are appended */
 
 /* ---- flight_body.c ---- */
 void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
@@ -433,6 +461,7 @@ void rdv_seat_reap(struct rdv_engine *e);
 enum redrive_status rdv_outlet_new(struct rdv_engine *e, const struct rdv_route_options *options,
 				   struct rdv_outlet **out, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_outlet_free(struct rdv_outlet *o);
+struct rdv_outlet *rdv_outlet_of_lease(struct rdv_engine *e, uint32_t number); /* questions.c; by its tokens */
 /* Freed now or with the last call that went there; nothing for NULL. */
 void rdv_outlet_leave(struct rdv_engine *e, struct rdv_outlet *o);
 void rdv_outlet_reap(struct rdv_engine *e);
@@ -462,6 +491,10 @@ struct rdv_found { /* where a message was published to */
 	uint32_t partition;
 	uint64_t offset;
 };
+/* By a message id or a producer's id; false: never given out. */
+bool rdv_found_by_id(struct rdv_engine *e, struct rdv_slice id, struct rdv_found *out);
+/* The next lane that has (or had) it, on `route` or any (NULL); *i = 0 begins. */
+struct rdv_strand *rdv_found_next(struct rdv_engine *e, const struct rdv_found *at, const char *route, size_t *i);
 /* A message on all routes, or one. *body: where it lies, segment 0 when no lane has it any more. */
 enum redrive_status rdv_where_describe(struct rdv_engine *e, const struct rdv_found *at, const char *route,
 				       struct rdv_message_status *out, struct rdv_place *body) RDV_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* where.c - where a message is: by its id or the producer's id; and revoking it. By its key: where_key.c.
+/* where.c - where a message is, and what it waits for: by its id or the producer's id. By its key: where_key.c.
  *
  * An id is read from the right: offset, partition, topic. What is no such id, or names no topic, may be a producer's
  * id. The lanes answer on the core thread; a key is read from the BODY by the asker's own thread. */
@@ -47,7 +47,7 @@ static bool find_publish_id(struct rdv_engine *e, struct rdv_slice id, struct rd
 	return false;
 }
 
-static bool find(struct rdv_engine *e, struct rdv_slice id, struct rdv_found *out)
+bool rdv_found_by_id(struct rdv_engine *e, struct rdv_slice id, struct rdv_found *out)
 {
 	return find_position(e, id, out) || (id.size && id.size <= RDV_PUBLISH_ID_MAX && find_publish_id(e, id, out));
 }
@@ -70,31 +70,112 @@ static struct rdv_feed *feed_at(struct rdv_engine *e, const struct rdv_found *at
 	return f;
 }
 
+struct rdv_strand *rdv_found_next(struct rdv_engine *e, const struct rdv_found *at, const char *route, size_t *i)
+{
+	struct rdv_feed *feed = feed_at(e, at);
+
+	while (feed && *i < feed->count) {
+		struct rdv_strand *s = feed->strands[(*i)++];
+
+		if (s->lane && at->offset >= s->start && at->offset < s->end && (!route || strcmp(route, s->name) == 0))
+			return s;
+	}
+	return NULL;
+}
+
+/* ---- what it waits for ---- */
+
+static const char *ready_waits_for(struct rdv_engine *e, const struct rdv_strand *s, const struct rdv_where *w)
+{
+	const struct rdv_route *r = s->route;
+	struct rdv_target_status target;
+
+	if (e->failed)
+		return "the journal, which has failed";
+	if (!r || r->gone)
+		return "somebody to adopt or discard what its removed route has left";
+	if (rdv_lane_paused(s->lane))
+		return "its route to be resumed";
+	rdv_target_status(r->seat->unit->target, e->now, &target);
+	if (rdv_target_storm_held(r->seat->unit->target, r->seat->number))
+		return "the end of a storm of rejects";
+	if (r->options.target_policy.breaker.on && target.state != RDV_UP)
+		return "its target to be up again";
+	if (w->delivered && rdv_lane_held_back(s->lane))
+		return "a token of the retry budget";
+	return r->options.handler == RDV_HANDLER_LEASE ? "somebody to lease it" : "a free place at the handler";
+}
+
+static const char *held_waits_for(const struct rdv_where *w)
+{
+	static const char *const texts[] = {
+		[RDV_HELD_BY_KEY] = "the earlier message of its key that it is behind",
+		[RDV_HELD_BY_GATE] = "the gate of its key, closed by the dead message that it is behind",
+		[RDV_HELD_BY_DOUBLE] = "another message with its idempotency key",
+		[RDV_HELD_BY_PLAN] = "its replay to be resumed",
+	};
+
+	return texts[w->held_by];
+}
+
+static const char *waits_for(struct rdv_engine *e, const struct rdv_strand *s, const struct rdv_where *w)
+{
+	switch (w->state) {
+	case RDV_STATE_READY:
+		return ready_waits_for(e, s, w);
+	case RDV_STATE_HELD:
+		return held_waits_for(w);
+	case RDV_STATE_WAITING:
+		return w->delivered ? "the time of its next attempt" : "the end of its delay";
+	case RDV_STATE_IN_FLIGHT:
+		return "the verdict of its handler";
+	case RDV_STATE_DYING:
+		return "its letter to be stored";
+	case RDV_STATE_REPLAYING:
+		return "its replay to end";
+	default:
+		return NULL;
+	}
+}
+
+/* ---- where, of one message ---- */
+
+static void describe_on(struct rdv_engine *e, const struct rdv_found *at, struct rdv_strand *s,
+			struct rdv_message_route *r)
+{
+	const struct rdv_flight *f;
+
+	if (rdv_lane_where(s->lane, e->now, at->offset, &r->where) != REDRIVE_OK) /* given out, not yet seen */
+		r->where = (struct rdv_where){.state = RDV_STATE_READY, .attempt = 1, .behind = UINT64_MAX};
+	if (r->where.state == RDV_STATE_IN_FLIGHT && s->route && s->route->options.handler == RDV_HANDLER_LEASE) {
+		f = rdv_flight_find(e, s, at->offset);
+		if (f && rdv_flight_is_offered(f))
+			r->where.state = RDV_STATE_READY;
+	}
+	memcpy(r->route, s->name, sizeof r->route);
+	r->has_behind = r->where.state == RDV_STATE_HELD && r->where.behind != UINT64_MAX;
+	r->waits_for = waits_for(e, s, &r->where);
+}
+
 enum redrive_status rdv_where_describe(struct rdv_engine *e, const struct rdv_found *at, const char *route,
 				       struct rdv_message_status *out, struct rdv_place *body)
 {
 	struct rdv_feed *feed = feed_at(e, at);
-	size_t most = feed ? feed->count : 0;
+	struct rdv_strand *s;
+	size_t i = 0;
 
 	*out = (struct rdv_message_status){.partition = at->partition, .offset = at->offset};
 	*body = (struct rdv_place){0};
 	rdv_slice_to_text(rdv_slice_text(rdv_topic_name(at->topic)), out->topic, sizeof out->topic);
-	out->routes = calloc(most + 1, sizeof *out->routes);
+	out->routes = calloc((feed ? feed->count : 0) + 1, sizeof *out->routes);
 	if (!out->routes)
 		return REDRIVE_NO_MEMORY;
-	for (size_t i = 0; i < most; i++) {
-		struct rdv_strand *s = feed->strands[i];
-		struct rdv_message_route *r = &out->routes[out->route_count];
+	while ((s = rdv_found_next(e, at, route, &i))) {
+		struct rdv_message_route *r = &out->routes[out->route_count++];
 
-		if (!s->lane || at->offset < s->start || at->offset >= s->end || (route && strcmp(route, s->name) != 0))
-			continue;
-		if (rdv_lane_where(s->lane, e->now, at->offset, &r->where) != REDRIVE_OK) /* given out, not yet seen */
-			r->where = (struct rdv_where){.state = RDV_STATE_READY, .attempt = 1, .behind = UINT64_MAX};
-		memcpy(r->route, s->name, sizeof r->route);
-		r->has_behind = r->where.state == RDV_STATE_HELD && r->where.behind != UINT64_MAX;
+		describe_on(e, at, s, r);
 		if (r->where.body.segment)
 			*body = r->where.body;
-		out->route_count++;
 	}
 	return REDRIVE_OK;
 }
@@ -106,7 +187,7 @@ static void do_where(struct rdv_engine *e, void *ctx)
 
 	q->status = REDRIVE_NOT_FOUND;
 	rdv_engine_catch_up(e);
-	if (!find(e, q->id, &at))
+	if (!rdv_found_by_id(e, q->id, &at))
 		return;
 	q->status = rdv_where_describe(e, &at, NULL, q->item, &q->body);
 }
@@ -150,97 +231,4 @@ enum redrive_status rdv_engine_where(struct rdv_engine *e, struct rdv_slice id, 
 		return status != REDRIVE_OK ? status : q.status;
 	rdv_where_read_key(e, &q.body, out);
 	return REDRIVE_OK;
-}
-
-/* ---- revoke ---- */
-
-struct revocation {
-	struct rdv_slice id;
-	const char *route;
-	struct rdv_error *error;
-	struct rdv_found at;
-	uint64_t ticket;
-	bool pending, live, known;
-	enum redrive_status status;
-};
-
-static void revoke_on(struct rdv_engine *e, struct revocation *r, struct rdv_strand *s)
-{
-	bool pending = false;
-	enum redrive_status status = rdv_lane_revoke(s->lane, e->now, r->at.offset, &pending, e->effects);
-
-	r->known = true;
-	r->live = r->live || status == REDRIVE_OK || pending;
-	r->pending = r->pending || pending;
-	rdv_strand_nudge(e, s);
-}
-
-static void do_revoke(struct rdv_engine *e, void *ctx)
-{
-	struct revocation *r = ctx;
-	struct rdv_feed *feed;
-
-	rdv_engine_catch_up(e);
-	if (!find(e, r->id, &r->at)) {
-		r->status = rdv_error_set(r->error, REDRIVE_NOT_FOUND, "there is no such message");
-		return;
-	}
-	feed = feed_at(e, &r->at);
-	for (size_t i = 0; feed && i < feed->count; i++) {
-		struct rdv_strand *s = feed->strands[i];
-
-		if (s->lane && r->at.offset >= s->start && r->at.offset < s->end &&
-		    (!r->route || strcmp(r->route, s->name) == 0))
-			revoke_on(e, r, s);
-	}
-	if (!r->known)
-		r->status = rdv_error_set(r->error, REDRIVE_NOT_FOUND, "route '%s' never had that message",
-					  r->route ? r->route : "");
-	else if (!r->live)
-		r->status = rdv_error_set(r->error, REDRIVE_CONFLICT, "the message is finished");
-	rdv_effects_run(e);
-	r->ticket = e->last_ticket;
-}
-
-/* In flight: the call is not cut; an ack wins. */
-static void do_revoked(struct rdv_engine *e, void *ctx)
-{
-	struct revocation *r = ctx;
-	struct rdv_feed *feed = find(e, r->id, &r->at) ? feed_at(e, &r->at) : NULL;
-	bool acked = false;
-
-	for (size_t i = 0; feed && i < feed->count; i++) {
-		struct rdv_strand *s = feed->strands[i];
-		struct rdv_where where;
-
-		if (!s->lane || (r->route && strcmp(r->route, s->name) != 0) ||
-		    rdv_lane_where(s->lane, e->now, r->at.offset, &where) != REDRIVE_OK)
-			continue;
-		r->pending = r->pending || where.state == RDV_STATE_IN_FLIGHT;
-		acked = acked || where.state == RDV_STATE_ACKED;
-	}
-	if (acked && !r->pending)
-		r->status = rdv_error_set(r->error, REDRIVE_CONFLICT,
-					  "the message was being delivered, and was acknowledged");
-}
-
-enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
-				      struct rdv_error *error)
-{
-	struct revocation r = {.id = id, .route = route, .error = error};
-	enum redrive_status status = rdv_engine_call(e, do_revoke, &r);
-
-	*open = r.pending;
-	status = status == REDRIVE_OK ? r.status : status;
-	return status == REDRIVE_OK && r.ticket ? rdv_log_wait(e->log, r.ticket, -1) : status;
-}
-
-enum redrive_status rdv_engine_revoked(struct rdv_engine *e, struct rdv_slice id, const char *route, bool *open,
-				       struct rdv_error *error)
-{
-	struct revocation r = {.id = id, .route = route, .error = error};
-	enum redrive_status status = rdv_engine_call(e, do_revoked, &r);
-
-	*open = r.pending;
-	return status == REDRIVE_OK ? r.status : status;
 }

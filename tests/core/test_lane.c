@@ -592,13 +592,13 @@ static void a_waiting_message_can_be_revoked(void **state)
 	world_start(&w);
 	uint64_t m = world_publish(&w, 0), never = world_publish(&w, 0);
 	deliver(m, &world_fail);
-	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_OK);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, rdv_slice(NULL, 0), &pending, &w.out), REDRIVE_OK);
 	assert_int_equal(world_state(&w, m), RDV_STATE_REVOKED);
 	assert_int_equal(letter_reason(m), RDV_REASON_REVOKED);
 	assert_int_equal(account()->revoked, 1);
 	assert_int_equal(account()->dead, 0);
-	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_CONFLICT);
-	assert_int_equal(rdv_lane_revoke(w.lane, w.now, 999, &pending, &w.out), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, rdv_slice(NULL, 0), &pending, &w.out), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, 999, rdv_slice(NULL, 0), &pending, &w.out), REDRIVE_NOT_FOUND);
 	world_answer(&w, never, &world_ack);
 }
 
@@ -612,14 +612,15 @@ static void a_revoke_in_flight_loses_against_an_ack_and_wins_against_the_rest(vo
 	world_start(&w);
 	uint64_t m = world_publish(&w, 0);
 	world_until_called(&w, m);
-	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, rdv_slice(NULL, 0), &pending, &w.out), REDRIVE_CONFLICT);
 	assert_true(pending);
 	world_answer(&w, m, &world_ack);
 	assert_int_equal(account()->acked, 1);
 	for (uint64_t i = 0; i < 5; i++) {
 		m = world_publish(&w, 0);
 		world_until_called(&w, m);
-		assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_CONFLICT);
+		assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, rdv_slice(NULL, 0), &pending, &w.out),
+				 REDRIVE_CONFLICT);
 		world_answer(&w, m, rest[i]);
 		assert_int_equal(letter_reason(m), RDV_REASON_REVOKED);
 		assert_int_equal(account()->revoked, i + 1);
@@ -670,7 +671,7 @@ static void a_revoked_call_that_is_taken_back_dies_at_once(void **state)
 	world_start(&w);
 	uint64_t m = world_publish(&w, 0);
 	world_until_called(&w, m);
-	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, &pending, &w.out), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lane_revoke(w.lane, w.now, m, rdv_slice(NULL, 0), &pending, &w.out), REDRIVE_CONFLICT);
 	assert_true(pending);
 	c = world_call_of(&w, m);
 	c->open = false;

@@ -203,7 +203,8 @@ static void a_revoked_head_closes_no_gate_and_kills_nobody(void **state)
 		rdv_lane_reload(w.lane, &w.options.policy, NULL);
 		uint64_t head = world_publish(&w, 1), next = world_publish(&w, 1);
 		deliver(head, &world_fail);
-		assert_int_equal(rdv_lane_revoke(w.lane, w.now, head, &pending, &w.out), REDRIVE_OK);
+		assert_int_equal(rdv_lane_revoke(w.lane, w.now, head, rdv_slice(NULL, 0), &pending, &w.out),
+				 REDRIVE_OK);
 		deliver(next, &world_ack);
 		world_settle(&w);
 	}

@@ -149,7 +149,8 @@ static void revoke(void)
 {
 	bool pending;
 
-	if (h.w.next_seq && rdv_lane_revoke(h.w.lane, h.w.now, below(h.w.next_seq), &pending, &h.w.out) == REDRIVE_OK)
+	if (h.w.next_seq && rdv_lane_revoke(h.w.lane, h.w.now, below(h.w.next_seq), rdv_slice(NULL, 0), &pending,
+					    &h.w.out) == REDRIVE_OK)
 		assert_false(pending);
 	world_end_turn(&h.w);
 }

@@ -480,7 +480,7 @@ def a_removed_route_leaves_an_orphan_that_can_be_adopted_or_discarded(redrive):
             server.start()
             rows = {r["name"]: r for r in server.get("/v1/routes").json()["items"]}
             equal(sorted(rows), ["gone", "new", "old"], "orphans are listed")
-            equal(rows["old"]["state"], "orphan", "state")
+            equal((rows["old"]["state"], rows["old"]["orphan"]), ("stopped", True), "state")
             equal(rows["old"]["counts"]["waiting"], 1, "and their messages kept")
             equal(rows["new"]["counts"]["received"], 0, "a new route begins at the next offset")
             equal(server.cli("routes", "adopt", "missing", "new").returncode, 3, "no such lane")

@@ -65,16 +65,16 @@ def a_reload_is_all_or_nothing(redrive):
             server.publish("t", b"after")
             until(lambda: server.counts("s")["acked"] == 1 and server.counts("r")["acked"] == 2 + len(bad), why="both take it")
             reload(server, config(second), "reloaded")
-            rows = {r["name"]: r["state"] for r in server.get("/v1/routes").json()["items"]}
-            equal(rows, {"r": "orphan", "s": "running"}, "a removed route is an orphan")
+            rows = {r["name"]: (r["state"], r["orphan"]) for r in server.get("/v1/routes").json()["items"]}
+            equal(rows, {"r": ("stopped", True), "s": ("running", False)}, "a removed route is an orphan")
             server.publish("t", b"last")
             until(lambda: server.counts("s")["acked"] == 2, why="the new one goes on")
             equal(server.counts("r")["received"], 2 + len(bad), "an orphan takes nothing new")
             reload(server, config(first, second), "reloaded")
             server.publish("t", b"back")
             until(lambda: server.counts("s")["acked"] == 3, why="acked")
-            rows = [(r["name"], r["state"]) for r in server.get("/v1/routes").json()["items"]]
-            equal(sorted(rows), [("r", "orphan"), ("r", "running"), ("s", "running")], "a route of that name is new; what the old one left stays")
+            rows = [(r["name"], r["state"], r["orphan"]) for r in server.get("/v1/routes").json()["items"]]
+            equal(sorted(rows), [("r", "running", False), ("r", "stopped", True), ("s", "running", False)], "a route of that name is new; what the old one left stays")
             equal(server.counts("r")["received"], 1, "the name means the running one")
             series = [line.rsplit(" ", 1)[0] for line in server.get("/metrics").body.decode().splitlines() if line and line[0] != "#"]
             equal(len(series), len(set(series)), "no series twice in a scrape")

@@ -85,7 +85,7 @@ static void close_callback(struct world *w)
 }
 
 struct tokens {
-	char items[64][48];
+	char items[64][RDV_LEASE_TOKEN_SIZE];
 	size_t count;
 };
 
@@ -107,7 +107,7 @@ static void *pull(void *arg)
 
 		assert_true(status == REDRIVE_OK || status == REDRIVE_CLOSED);
 		for (size_t i = 0; w->behaviour == ACKS && i < t.count; i++) {
-			status = rdv_lease_answer(w->handler, t.items[i], &ack);
+			status = rdv_lease_answer(w->handler, t.items[i], &ack, NULL);
 			assert_true(status == REDRIVE_OK || status == REDRIVE_CONFLICT); /* cut in between */
 		}
 		rdv_lease_expire(w->handler, rdv_now());

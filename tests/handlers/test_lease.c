@@ -99,15 +99,15 @@ static void a_verdict_completes_the_call_once(void **state)
 	open_world(&w);
 	submit(&w, 1, 2);
 	t = take(&w, 2, 0);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &retry), REDRIVE_OK);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &retry, NULL), REDRIVE_OK);
 	c = kit_wait(&w.sink, 1);
 	assert_int_equal(c->id, 2);
 	assert_int_equal(c->answer.verdict, RDV_RETRY);
 	assert_int_equal(c->answer.delay_ms, 5);
 	assert_true(kit_text_is(c->answer.failure.text, "why"));
 	kit_free(c);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &ack), REDRIVE_CONFLICT);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack), REDRIVE_OK);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &ack, NULL), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack, NULL), REDRIVE_OK);
 	kit_free(kit_wait(&w.sink, 1));
 	close_world(&w);
 }
@@ -116,7 +116,7 @@ static void tokens_that_were_never_given_out_are_unknown(void **state)
 {
 	struct lease_world w, other;
 	struct taken t, o;
-	char forged[48];
+	char forged[RDV_LEASE_TOKEN_SIZE];
 	uint32_t number;
 
 	open_world(&w);
@@ -130,11 +130,11 @@ static void tokens_that_were_never_given_out_are_unknown(void **state)
 	for (size_t i = 0; i < strlen(t.items[0].token); i++) { /* every digit is guarded */
 		strcpy(forged, t.items[0].token);
 		forged[i] = forged[i] == '0' ? '1' : '0';
-		assert_int_equal(rdv_lease_answer(w.handler, forged, &ack), REDRIVE_NOT_FOUND);
+		assert_int_equal(rdv_lease_answer(w.handler, forged, &ack, NULL), REDRIVE_NOT_FOUND);
 	}
-	assert_int_equal(rdv_lease_answer(w.handler, o.items[0].token, &ack), REDRIVE_NOT_FOUND);
-	assert_int_equal(rdv_lease_answer(w.handler, "", &ack), REDRIVE_NOT_FOUND);
-	assert_int_equal(rdv_lease_answer(w.handler, "zz", &ack), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_lease_answer(w.handler, o.items[0].token, &ack, NULL), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_lease_answer(w.handler, "", &ack, NULL), REDRIVE_NOT_FOUND);
+	assert_int_equal(rdv_lease_answer(w.handler, "zz", &ack, NULL), REDRIVE_NOT_FOUND);
 	assert_int_equal(rdv_lease_extend(w.handler, "zz", 0, &(struct rdv_wall){0}), REDRIVE_NOT_FOUND);
 	assert_false(rdv_lease_token_number("", &number));
 	assert_false(rdv_lease_token_number("0123456789012345678901234567890123456789012345x", &number));
@@ -163,12 +163,12 @@ static void an_expired_lease_is_a_timeout_and_its_token_conflicts(void **state)
 		assert_true(i->answer.took_ms >= 1000);
 	}
 	kit_free(c);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack, NULL), REDRIVE_CONFLICT);
 	assert_int_equal(rdv_lease_extend(w.handler, t.items[0].token, 0, &(struct rdv_wall){0}), REDRIVE_CONFLICT);
 	submit(&w, 10, 2); /* the slots are used again: the old tokens still do not fit */
 	assert_int_equal(take(&w, 3, 0).count, 3);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack), REDRIVE_CONFLICT);
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &ack), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack, NULL), REDRIVE_CONFLICT);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[1].token, &ack, NULL), REDRIVE_CONFLICT);
 	close_world(&w);
 }
 
@@ -184,7 +184,7 @@ static void a_late_verdict_counts_while_nobody_else_has_the_message(void **state
 	submit(&w, 1, 1);
 	t = take(&w, 1, 1);
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &ms, NULL); /* its time is over: that is the case */
-	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack), REDRIVE_OK);
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack, NULL), REDRIVE_OK);
 	c = kit_wait(&w.sink, 1);
 	assert_int_equal(c->answer.verdict, RDV_ACK);
 	kit_free(c);

@@ -179,7 +179,7 @@ static void revoke(struct sim_world *w)
 		return;
 	f = sim_fate_of(w, l, seq);
 	f->revoke_asked = true;
-	status = rdv_lane_revoke(l->lane, sim_now(w), seq, &pending, &w->effects);
+	status = rdv_lane_revoke(l->lane, sim_now(w), seq, rdv_slice(NULL, 0), &pending, &w->effects);
 	sim_trace(w, "lane %u revokes %llu: %s%s", l->index, (unsigned long long)seq, redrive_status_text(status),
 		  pending ? ", pending" : "");
 	if (f->final && status == REDRIVE_OK)

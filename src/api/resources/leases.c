@@ -1,7 +1,7 @@
 /* leases.c - /v1/routes/{name}/lease and /v1/leases: pulling messages, and their verdicts.
  *
  * Waiting for a message suspends the connection; the lease handler wakes it when a call is there, the timer at the
- * deadline. */
+ * deadline. A verdict suspends it until the lane has decided and its decision is durable. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "../../base/text.h"
@@ -224,102 +224,180 @@ static const char *read_verdict(const json_t *body, const char *verb, struct rdv
 	return NULL;
 }
 
-static const char *state_after(enum rdv_verdict_kind kind)
+static void extend(struct rdv_exchange *x, const json_t *body)
 {
-	static const char *const states[RDV_VERDICT_COUNT] = {"acked", "waiting", "dead", "waiting", "dropped"};
-	return states[kind];
-}
-
-static void extend(struct rdv_exchange *x, struct rdv_handler *handler, const json_t *body)
-{
+	struct rdv_handler *handler = rdv_engine_lease_of(x->engine, x->params[0]);
 	int64_t lease_for = 0;
 	struct rdv_wall expires;
 	if (!read_number(x, body, "lease_for_ms", (const int64_t[]){100, 86400000}, &lease_for))
 		return;
-	enum redrive_status status = rdv_lease_extend(handler, x->params[0], lease_for, &expires);
+	enum redrive_status status =
+		handler ? rdv_lease_extend(handler, x->params[0], lease_for, &expires) : REDRIVE_NOT_FOUND;
 	if (status == REDRIVE_OK)
 		rdv_reply_json(x, 200,
 			       json_pack("{s:s, s:s, s:o}", "token", x->params[0], "state", "in_flight", "expires_at",
 					 rdv_json_time(expires)));
 	else
 		rdv_reply_status(x, status,
-				 status == REDRIVE_NOT_FOUND ? "no lease has this token" : "this lease has ended");
+				 status == REDRIVE_NOT_FOUND ? "no lease has this token"
+							     : "this lease has ended: only a verdict may come late");
 }
 
-static void reply_lease_status(struct rdv_exchange *x, enum redrive_status status)
+/* One or many: given together, answered when all are decided and durable. */
+struct verdicts {
+	struct rdv_exchange *x;
+	json_t *body; /* owns; the answers borrow from it */
+	struct rdv_lease_batch batch;
+	struct rdv_lease_verdict *list; /* owns */
+	enum redrive_status status;     /* of the batch */
+};
+
+static void free_verdicts(void *state)
 {
-	rdv_reply_status(x, status,
-			 status == REDRIVE_NOT_FOUND  ? "no lease has this token"
-			 : status == REDRIVE_CONFLICT ? "this lease expired and the message went on, or it is finished"
-						      : NULL);
+	struct verdicts *v = state;
+	json_decref(v->body);
+	free(v->list);
+	free(v);
+}
+
+static struct verdicts *begin_verdicts(struct rdv_exchange *x, json_t *body, size_t count)
+{
+	struct verdicts *v = calloc(1, sizeof *v);
+	if (v)
+		v->list = calloc(count + 1, sizeof *v->list);
+	if (!v || !v->list) {
+		free(v);
+		json_decref(body);
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+		return NULL;
+	}
+	v->x = x;
+	v->body = body;
+	v->batch.count = count;
+	v->batch.verdicts = v->list;
+	x->state = v;
+	x->state_free = free_verdicts;
+	return v;
+}
+
+static void verdicts_done(void *ctx, enum redrive_status status)
+{
+	struct verdicts *v = ctx;
+	v->status = status;
+	rdv_exchange_resume(v->x);
+}
+
+/* The operation runs again when all is decided. */
+static void give_verdicts(struct verdicts *v)
+{
+	v->batch.done = verdicts_done;
+	v->batch.ctx = v;
+	rdv_exchange_suspend(v->x); /* before: it may be decided before we are back */
+	enum redrive_status status = rdv_engine_lease_verdicts(v->x->engine, &v->batch);
+	if (status != REDRIVE_OK)
+		verdicts_done(v, status);
+}
+
+static void answer_verdict(struct rdv_exchange *x, const struct verdicts *v)
+{
+	const struct rdv_lease_verdict *one = &v->list[0];
+	if (v->status != REDRIVE_OK)
+		rdv_reply_status(x, v->status, "the verdict could not be recorded: give it again");
+	else if (one->status != REDRIVE_OK)
+		rdv_reply_status(x, one->status, one->why);
+	else
+		rdv_reply_json(x, 200,
+			       json_pack("{s:s, s:s}", "token", x->params[0], "state", rdv_state_name(one->state)));
 }
 
 void rdv_resource_lease_verdict(struct rdv_exchange *x)
 {
 	static const char *const known[] = {"class",      "text",     "code",         "stack",
 					    "root_class", "delay_ms", "lease_for_ms", NULL};
+	if (x->state) {
+		answer_verdict(x, x->state);
+		return;
+	}
 	json_t *body = rdv_exchange_json(x, true);
 	if (!body)
 		return;
-	struct rdv_handler *handler = rdv_engine_lease_of(x->engine, x->params[0]);
-	struct rdv_answer answer;
-	const char *wrong;
 	if (!rdv_exchange_members(x, body, known)) {
-		/* answered */
-	} else if (!handler) {
-		reply_lease_status(x, REDRIVE_NOT_FOUND);
-	} else if (strcmp(x->params[1], "extend") == 0) {
-		extend(x, handler, body);
-	} else if ((wrong = read_verdict(body, x->params[1], &answer))) {
-		rdv_reply_problem(x, 422, NULL, "%s", wrong);
-	} else {
-		enum redrive_status status = rdv_lease_answer(handler, x->params[0], &answer);
-		if (status == REDRIVE_OK)
-			rdv_reply_json(
-				x, 200,
-				json_pack("{s:s, s:s}", "token", x->params[0], "state", state_after(answer.verdict)));
-		else
-			reply_lease_status(x, status);
+		json_decref(body);
+		return;
 	}
-	json_decref(body);
+	if (strcmp(x->params[1], "extend") == 0) {
+		extend(x, body);
+		json_decref(body);
+		return;
+	}
+	struct verdicts *v = begin_verdicts(x, body, 1);
+	if (!v)
+		return;
+	const char *wrong = read_verdict(body, x->params[1], &v->list[0].answer);
+	v->list[0].token = x->params[0];
+	if (wrong)
+		rdv_reply_problem(x, 422, NULL, "%s", wrong);
+	else
+		give_verdicts(v);
 }
 
-static unsigned answer_one(struct rdv_exchange *x, const json_t *item)
+/* An item that cannot be understood is left out, and answered 422. */
+static void read_item(const json_t *item, struct rdv_lease_verdict *v)
 {
 	const char *token = json_string_value(json_object_get(item, "token")),
 		   *verb = json_string_value(json_object_get(item, "verdict"));
-	struct rdv_handler *handler = token ? rdv_engine_lease_of(x->engine, token) : NULL;
-	struct rdv_answer answer;
-	if (!token || !verb || read_verdict(item, verb, &answer))
-		return 422;
-	if (!handler)
-		return 404;
-	enum redrive_status status = rdv_lease_answer(handler, token, &answer);
-	return status == REDRIVE_OK ? 200 : (unsigned)rdv_status_info(status)->http;
+	v->why = !token ? "it needs a token" : !verb ? "it needs a verdict" : read_verdict(item, verb, &v->answer);
+	v->status = REDRIVE_INVALID;
+	if (!v->why)
+		v->token = token;
+}
+
+static json_t *item_answer(const json_t *item, const struct rdv_lease_verdict *v, enum redrive_status batch)
+{
+	const json_t *token = json_object_get(item, "token");
+	enum redrive_status status = v->status != REDRIVE_OK ? v->status : batch;
+	json_t *o = json_pack("{s:o, s:i}", "token", token ? json_deep_copy(token) : json_null(), "status",
+			      status == REDRIVE_OK ? 200 : rdv_status_info(status)->http);
+	if (status == REDRIVE_OK)
+		json_object_set_new(o, "state", json_string(rdv_state_name(v->state)));
+	else
+		json_object_set_new(o, "detail", json_string(v->why ? v->why : redrive_status_text(status)));
+	return o;
+}
+
+static void answer_many(struct rdv_exchange *x, const struct verdicts *v)
+{
+	json_t *answers = json_array(), *item;
+	size_t i;
+	json_array_foreach(json_object_get(v->body, "items"), i, item)
+		json_array_append_new(answers, item_answer(item, &v->list[i], v->status));
+	rdv_reply_json(x, 200, json_pack("{s:o}", "items", answers));
 }
 
 void rdv_resource_lease_many(struct rdv_exchange *x)
 {
 	static const char *const known[] = {"items", NULL};
-	json_t *body = rdv_exchange_json(x, false);
+	if (x->state) {
+		answer_many(x, x->state);
+		return;
+	}
+	json_t *body = rdv_exchange_json(x, false), *item;
 	if (!body)
 		return;
 	const json_t *items = json_object_get(body, "items");
-	if (rdv_exchange_members(x, body, known)) {
-		if (!json_is_array(items) || json_array_size(items) > MANY_MAX) {
-			rdv_reply_field(x, "/items", "must be a list of at most %u verdicts", MANY_MAX);
-		} else {
-			json_t *answers = json_array(), *item;
-			size_t i;
-			json_array_foreach(items, i, item)
-			{
-				const json_t *token = json_object_get(item, "token");
-				json_array_append_new(answers, json_pack("{s:o, s:i}", "token",
-									 token ? json_deep_copy(token) : json_null(),
-									 "status", (int)answer_one(x, item)));
-			}
-			rdv_reply_json(x, 200, json_pack("{s:o}", "items", answers));
-		}
+	bool good = rdv_exchange_members(x, body, known);
+	if (good && (!json_is_array(items) || json_array_size(items) > MANY_MAX)) {
+		rdv_reply_field(x, "/items", "must be a list of at most %u verdicts", MANY_MAX);
+		good = false;
 	}
-	json_decref(body);
+	if (!good) {
+		json_decref(body);
+		return;
+	}
+	struct verdicts *v = begin_verdicts(x, body, json_array_size(items));
+	size_t i;
+	if (!v)
+		return;
+	json_array_foreach(items, i, item) read_item(item, &v->list[i]);
+	give_verdicts(v);
 }

@@ -384,47 +384,97 @@ void rdv_resource_messages_list(struct rdv_exchange *x)
 
 struct revoking {
 	int64_t deadline_ms;
+	char *reason; /* owns */
+	struct rdv_revocation result;
 };
 
-static enum redrive_status try_revoke(struct rdv_exchange *x, const char *route, bool *open, struct rdv_error *error)
+static void free_revoking(void *state)
+{
+	struct revoking *r = state;
+	rdv_revocation_done(&r->result);
+	free(r->reason);
+	free(r);
+}
+
+static json_t *revoked_routes(const struct rdv_revocation *r)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < r->count; i++)
+		json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "route", r->routes[i].route, "revoked",
+						      r->routes[i].revoked && !r->routes[i].open, "state",
+						      rdv_state_name(r->routes[i].state)));
+	return list;
+}
+
+/* Nothing was revoked: what became of it on each route. */
+static void refuse_revoke(struct rdv_exchange *x, const struct rdv_revocation *r)
+{
+	struct rdv_buffer text;
+	json_t *errors = json_array();
+	rdv_buffer_init(&text, 8192);
+	for (size_t i = 0; i < r->count; i++) {
+		const char *state = rdv_state_name(r->routes[i].state);
+		rdv_buffer_printf(&text, "%s%s: %s", i ? ", " : "", r->routes[i].route, state);
+		json_array_append_new(errors, json_pack("{s:s, s:s}", "pointer", r->routes[i].route, "detail", state));
+	}
+	rdv_reply_problem(x, 409, errors, "the message can be revoked nowhere any more: %s", rdv_buffer_string(&text));
+	rdv_buffer_done(&text);
+}
+
+static void answer_revoke(struct rdv_exchange *x, const struct revoking *r)
+{
+	if (r->result.revoked == 0 && r->result.open) {
+		rdv_reply_status(x, REDRIVE_TIMEOUT,
+				 "the message is still being delivered: it ends as revoked unless it is acknowledged");
+	} else if (r->result.revoked == 0) {
+		refuse_revoke(x, &r->result);
+	} else {
+		rdv_desk_audit(x->desk, x->who.name, "revoke", x->params[0], r->reason ? r->reason : "");
+		rdv_reply_json(x, 200,
+			       json_pack("{s:s, s:s, s:o}", "id", x->params[0], "state", "revoked", "routes",
+					 revoked_routes(&r->result)));
+	}
+}
+
+/* Begins, or looks again at what was open. */
+static void go_on_revoking(struct rdv_exchange *x, const char *route)
 {
 	struct rdv_slice id = rdv_slice(x->params[0], x->param_sizes[0]);
 	struct revoking *r = x->state;
-	if (r)
-		return rdv_engine_revoked(x->engine, id, route, open, error);
-	enum redrive_status status = rdv_engine_revoke(x->engine, id, route, open, error);
-	if (status != REDRIVE_OK || !*open)
-		return status;
-	r = calloc(1, sizeof *r);
-	if (!r)
-		return REDRIVE_NO_MEMORY;
-	r->deadline_ms = rdv_mono_now().ms + REVOKE_WAIT_MS;
-	x->state = r;
-	x->state_free = free;
-	return REDRIVE_OK;
+	struct rdv_error error = {""};
+	enum redrive_status status =
+		r->deadline_ms ? rdv_engine_revoked(x->engine, id, &r->result)
+			       : rdv_engine_revoke(x->engine, id, route, rdv_slice_text(r->reason), &r->result, &error);
+	if (!r->deadline_ms)
+		r->deadline_ms = rdv_mono_now().ms + REVOKE_WAIT_MS;
+	if (status != REDRIVE_OK)
+		rdv_reply_status(x, status, error.text[0] ? error.text : NULL);
+	else if (r->result.open && r->deadline_ms > rdv_mono_now().ms)
+		rdv_sleep(x, REVOKE_LOOK_MS);
+	else
+		answer_revoke(x, r);
 }
 
-static void answer_revoke(struct rdv_exchange *x, const char *route, const char *reason)
+static bool begin_revoking(struct rdv_exchange *x, const json_t *reason)
 {
-	struct rdv_error error = {""};
-	bool open = false;
-	enum redrive_status status = try_revoke(x, route, &open, &error);
-	if (status == REDRIVE_OK && open && ((struct revoking *)x->state)->deadline_ms > rdv_mono_now().ms) {
-		rdv_sleep(x, REVOKE_LOOK_MS);
-	} else if (status == REDRIVE_OK && open) {
-		rdv_reply_status(x, REDRIVE_TIMEOUT,
-				 "the message is still being delivered: it ends as revoked unless it is acknowledged");
-	} else if (status == REDRIVE_OK) {
-		rdv_desk_audit(x->desk, x->who.name, "revoke", x->params[0], reason ? reason : "");
-		rdv_reply_json(x, 200, json_pack("{s:s, s:s}", "id", x->params[0], "state", "revoked"));
-	} else {
-		rdv_reply_status(x, status, error.text);
+	struct revoking *r = calloc(1, sizeof *r);
+	if (!r) {
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+		return false;
 	}
+	r->reason = reason ? strdup(json_string_value(reason)) : NULL;
+	x->state = r;
+	x->state_free = free_revoking;
+	return true;
 }
 
 void rdv_resource_message_revoke(struct rdv_exchange *x)
 {
 	static const char *const known[] = {"route", "reason", NULL};
+	if (x->state) {
+		go_on_revoking(x, NULL);
+		return;
+	}
 	json_t *body = rdv_exchange_json(x, true);
 	if (!body)
 		return;
@@ -438,8 +488,8 @@ void rdv_resource_message_revoke(struct rdv_exchange *x)
 	} else if ((route && !rdv_exchange_covers(x, json_string_value(route))) || (!route && x->who.route_count)) {
 		rdv_reply_problem(x, 403, NULL, "the token '%s' does not cover that route: name one of its own",
 				  x->who.name);
-	} else {
-		answer_revoke(x, json_string_value(route), json_string_value(reason));
+	} else if (begin_revoking(x, reason)) {
+		go_on_revoking(x, json_string_value(route));
 	}
 	json_decref(body);
 }

@@ -26,6 +26,7 @@ static void add_rows(struct rdv_table *t, const json_t *message)
 		rdv_table_cell(t, "%s", rdv_json_text(route, "due_at", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "behind", 0));
 		rdv_table_cell(t, "%s", rdv_json_text(route, "dead_letter", 0));
+		rdv_table_cell(t, "%s", rdv_json_text(route, "waiting_for", 0));
 		rdv_table_row(t);
 	}
 }
@@ -33,13 +34,14 @@ static void add_rows(struct rdv_table *t, const json_t *message)
 static void print_messages(const struct rdv_invocation *in, const json_t *answer)
 {
 	static const struct rdv_column columns[] = {
-		{"message", false, 20}, {"key", false, 0},     {"route", false, 0},  {"state", false, 9},
-		{"attempt", true, 7},   {"due at", false, 24}, {"behind", false, 0}, {"dead letter", false, 26}};
+		{"message", false, 20}, {"key", false, 0},          {"route", false, 0},
+		{"state", false, 9},    {"attempt", true, 7},       {"due at", false, 24},
+		{"behind", false, 0},   {"dead letter", false, 26}, {"waits for", false, 12, true}};
 	if (in->json) {
 		rdv_print_json(answer);
 		return;
 	}
-	struct rdv_table *t = rdv_table_new(columns, 8);
+	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	const json_t *items = json_object_get(answer, "items");
 	size_t i;
 	json_t *item;
@@ -96,10 +98,24 @@ const struct rdv_command rdv_command_where = {
 };
 
 static const struct argp_option revoke_options[] = {
-	{"route", RDV_OPT_ROUTE, "NAME", 0, "Only on this route (default: on all)", 1},
-	{"reason", RDV_OPT_REASON, "TEXT", 0, "Why, for the audit", 1},
+	{"route", RDV_OPT_ROUTE, "NAME", 0, "Only on this route (default: wherever it still can be)", 1},
+	{"reason", RDV_OPT_REASON, "TEXT", 0, "Why, for the letter and the audit", 1},
 	{0},
 };
+
+static void print_revoked(const json_t *answer, const char *id)
+{
+	size_t i;
+	json_t *route;
+	json_array_foreach(json_object_get(answer, "routes"), i, route)
+	{
+		const char *name = rdv_json_text(route, "route", 0), *state = rdv_json_text(route, "state", 1);
+		if (json_is_true(json_object_get(route, "revoked")))
+			printf("revoked %s on %s\n", id, name);
+		else
+			printf("not on %s: it is %s there\n", name, state);
+	}
+}
 
 static int run_revoke(struct rdv_invocation *in)
 {
@@ -123,7 +139,7 @@ static int run_revoke(struct rdv_invocation *in)
 	if (code == 0 && in->json)
 		rdv_print_json(response.json);
 	else if (code == 0)
-		printf("revoked %s\n", in->args[0]);
+		print_revoked(response.json, in->args[0]);
 	rdv_response_done(&response);
 	rdv_buffer_done(&path);
 	rdv_client_close(c);
