@@ -64,8 +64,8 @@ void rdv_desk_stop(struct rdv_desk *d);
 void rdv_desk_free(struct rdv_desk *d);
 
 /* Intake: any thread, never blocks. `bytes` = encoded envelope, `body` = message body (may be NULL for damaged). Takes
- * ownership of both references. FULL: ask again later (the lane keeps it as dying). `stored` is called from the
- * writer's thread, after the sync, with the status. */
+ * ownership of both references. FULL: ask again later (the lane keeps it as dying). `stored` is called from a
+ * thread of the desk, when it is synced and found, with the status. */
 enum redrive_status rdv_desk_put(struct rdv_desk *d, struct rdv_block *envelope, struct rdv_block *body,
 				 void (*stored)(void *ctx, uint64_t cookie, enum redrive_status status), void *ctx,
 				 uint64_t cookie) RDV_MUST_CHECK;

@@ -16,15 +16,17 @@
 struct rdv_desk_index {
 	char *path; /* owns */
 	sqlite3 *db;
-	sqlite3_stmt *letter, *term, *run, *meta;
+	sqlite3_stmt *letter, *term, *terms_at_once, *run, *meta;
 	struct sorted_term *terms; /* owns: scratch of one transaction */
 	size_t term_capacity;
 	uint32_t letters; /* the next seq */
 	bool marked;      /* meta says open, of this boot */
 };
 
+#define AT_ONCE 64 /* terms of one statement: opening it for each would cost as much as the term */
+
 struct sorted_term {
-	uint32_t run, h;
+	uint64_t range; /* run << 32 | h */
 	int64_t dead_at;
 	uint32_t seq;
 };
@@ -34,12 +36,11 @@ static const char schema[] =
 	"INTEGER,"
 	" reason INTEGER, tenant INTEGER, version INTEGER, dead_at INTEGER NOT NULL, attempts INTEGER, size INTEGER,"
 	" block INTEGER NOT NULL, at INTEGER NOT NULL);"
-	"CREATE TABLE term(run INTEGER, h INTEGER, dead_at INTEGER, seq INTEGER, PRIMARY KEY(run, h, dead_at, seq)) "
-	"WITHOUT ROWID;"
+	"CREATE TABLE term(k BLOB PRIMARY KEY) WITHOUT ROWID;"
 	"CREATE TABLE run(run INTEGER PRIMARY KEY, low INTEGER, high INTEGER, count INTEGER);"
 	"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
-	"PRAGMA user_version = 1;";
-_Static_assert(RDV_DESK_INDEX_VERSION == 1, "user_version above");
+	"PRAGMA user_version = 2;";
+_Static_assert(RDV_DESK_INDEX_VERSION == 2, "user_version above");
 
 static void boot_id(char out[40])
 {
@@ -130,12 +131,17 @@ static enum redrive_status prepare(struct rdv_desk_index *x)
 	static const char pragmas[] =
 		"PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 4000;";
 	enum redrive_status status = rdv_desk_sql_exec(x->db, pragmas);
+	char many[64 + 4 * AT_ONCE];
+	int used = snprintf(many, sizeof many, "INSERT INTO term VALUES(?)");
+	for (int i = 1; i < AT_ONCE; i++)
+		used += snprintf(many + used, sizeof many - (size_t)used, ",(?)");
 	const struct {
 		const char *sql;
 		sqlite3_stmt **out;
 	} table[] = {
 		{"INSERT INTO letter VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", &x->letter},
-		{"INSERT INTO term VALUES(?,?,?,?)", &x->term},
+		{"INSERT INTO term VALUES(?)", &x->term},
+		{many, &x->terms_at_once},
 		{"INSERT INTO run VALUES(?1,?2,?3,?4) ON CONFLICT(run) DO UPDATE SET"
 		 " low = min(low, ?2), high = max(high, ?3), count = count + ?4",
 		 &x->run},
@@ -223,18 +229,45 @@ static enum redrive_status put_letter(struct rdv_desk_index *x, const struct rdv
 static int compare_terms(const void *a, const void *b)
 {
 	const struct sorted_term *x = a, *y = b;
-	if (x->run != y->run)
-		return x->run < y->run ? -1 : 1;
-	if (x->h != y->h)
-		return x->h < y->h ? -1 : 1;
+	if (x->range != y->range)
+		return x->range < y->range ? -1 : 1;
 	if (x->dead_at != y->dead_at)
 		return x->dead_at < y->dead_at ? -1 : 1;
 	return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
+/* Sorted, each once: two kinds may hash alike for one letter, and one entry serves both. */
+static size_t collect_terms(struct sorted_term *terms, const struct rdv_desk_row *rows, size_t count)
+{
+	size_t n = 0, kept = 0;
+	for (size_t i = 0; i < count; i++)
+		for (unsigned t = 0; t < rows[i].term_count; t++)
+			terms[n++] = (struct sorted_term){(uint64_t)(rows[i].seq >> RDV_DESK_RUN_SHIFT) << 32 |
+								  rows[i].terms[t],
+							  rows[i].dead_at, rows[i].seq};
+	if (n)
+		qsort(terms, n, sizeof *terms, compare_terms);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || compare_terms(&terms[i], &terms[kept - 1]) != 0)
+			terms[kept++] = terms[i];
+	return kept;
+}
+
+static enum redrive_status put_some_terms(sqlite3_stmt *s, const struct sorted_term *terms, int count)
+{
+	uint8_t keys[AT_ONCE][RDV_DESK_TERM_KEY_SIZE];
+	for (int i = 0; i < count; i++) {
+		rdv_desk_term_key((uint32_t)(terms[i].range >> 32), (uint32_t)terms[i].range, terms[i].dead_at,
+				  terms[i].seq, keys[i]);
+		sqlite3_bind_blob(s, i + 1, keys[i], sizeof keys[i], SQLITE_STATIC);
+	}
+	return rdv_desk_sql_run(s);
+}
+
 static enum redrive_status put_terms(struct rdv_desk_index *x, const struct rdv_desk_row *rows, size_t count)
 {
-	size_t n = 0, most = count * RDV_DESK_TERMS_MAX;
+	enum redrive_status status = REDRIVE_OK;
+	size_t n, i = 0, most = count * RDV_DESK_TERMS_MAX;
 	if (most > x->term_capacity) {
 		free(x->terms);
 		x->terms = calloc(most, sizeof *x->terms);
@@ -242,23 +275,11 @@ static enum redrive_status put_terms(struct rdv_desk_index *x, const struct rdv_
 		if (!x->terms)
 			return REDRIVE_NO_MEMORY;
 	}
-	for (size_t i = 0; i < count; i++)
-		for (unsigned t = 0; t < rows[i].term_count; t++)
-			x->terms[n++] = (struct sorted_term){rows[i].seq >> RDV_DESK_RUN_SHIFT, rows[i].terms[t],
-							     rows[i].dead_at, rows[i].seq};
-	if (n)
-		qsort(x->terms, n, sizeof *x->terms, compare_terms);
-	enum redrive_status status = REDRIVE_OK;
-	for (size_t i = 0; i < n && status == REDRIVE_OK; i++) {
-		/* Two kinds may hash alike for one letter: one entry serves both. */
-		if (i && compare_terms(&x->terms[i], &x->terms[i - 1]) == 0)
-			continue;
-		sqlite3_bind_int64(x->term, 1, x->terms[i].run);
-		sqlite3_bind_int64(x->term, 2, x->terms[i].h);
-		sqlite3_bind_int64(x->term, 3, x->terms[i].dead_at);
-		sqlite3_bind_int64(x->term, 4, x->terms[i].seq);
-		status = rdv_desk_sql_run(x->term);
-	}
+	n = collect_terms(x->terms, rows, count);
+	for (; i + AT_ONCE <= n && status == REDRIVE_OK; i += AT_ONCE)
+		status = put_some_terms(x->terms_at_once, x->terms + i, AT_ONCE);
+	for (; i < n && status == REDRIVE_OK; i++)
+		status = put_some_terms(x->term, x->terms + i, 1);
 	return status;
 }
 
@@ -357,6 +378,7 @@ void rdv_desk_index_close(struct rdv_desk_index *x, bool clean)
 		(void)!seal(x);
 	sqlite3_finalize(x->letter);
 	sqlite3_finalize(x->term);
+	sqlite3_finalize(x->terms_at_once);
 	sqlite3_finalize(x->run);
 	sqlite3_finalize(x->meta);
 	sqlite3_close(x->db);

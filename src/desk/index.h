@@ -1,13 +1,13 @@
 /* index.h - the SQLite index beside a letter segment: which letters are in it, and where.
  *
  *   letter(seq PRIMARY KEY, id, key, fp, route, topic, reason, tenant, version, dead_at, attempts, size, block, at)
- *   term(run, h, dead_at, seq, PRIMARY KEY(all four)) WITHOUT ROWID     run = seq >> 16, h = 32-bit hash of (kind,
- * value) run(run PRIMARY KEY, low, high, count)                              the span of dead_at in a run meta(name
- * PRIMARY KEY, value)                                       state, boot, bytes, letters
+ *   term(k PRIMARY KEY) WITHOUT ROWID      k = run, h, dead_at, seq; run = seq >> 16, h = 32-bit hash of (kind, value)
+ *   run(run PRIMARY KEY, low, high, count)      the span of dead_at in a run
+ *   meta(name PRIMARY KEY, value)               state, boot, bytes, letters
  *
- * Hashes are 32 bits, so a hit is a candidate: the letter itself decides. The run leads the term's key, so inserts stay
- * in a small part of the tree; dead_at comes before seq, so that a page in order of death is a merge of the runs,
- * without sorting.
+ * A term is one text of 18 bytes that sorts as its four numbers do: half the work of four columns. Hashes are 32 bits,
+ * so a hit is a candidate: the letter itself decides. The run leads the term's key, so inserts stay in a small part of
+ * the tree; dead_at comes before seq, so that a page in order of death is a merge of the runs, without sorting.
  *
  * The index is never the truth. It is trusted when it was closed cleanly over all of the segment's bytes, or when this
  * machine has not been restarted since (synchronous=OFF survives a killed process, not a power cut); else it is dropped
@@ -19,7 +19,7 @@
 #include "../base/clock.h"
 #include "../core/envelope.h"
 
-#define RDV_DESK_INDEX_VERSION 1
+#define RDV_DESK_INDEX_VERSION 2
 #define RDV_DESK_RUN_SHIFT 16
 
 /* Stored: never renumber. */
@@ -35,6 +35,10 @@ enum rdv_desk_term {
 /* The hash of a term with up to two values. */
 uint32_t rdv_desk_term_hash(enum rdv_desk_term kind, struct rdv_slice a, struct rdv_slice b);
 uint32_t rdv_desk_term_message(struct rdv_slice route, struct rdv_slice topic, uint32_t partition, uint64_t offset);
+
+/* The key of a term entry; returns its size. seq < 0: what sorts before every entry of that moment. */
+#define RDV_DESK_TERM_KEY_SIZE 18
+size_t rdv_desk_term_key(uint32_t run, uint32_t h, int64_t dead_at, int64_t seq, uint8_t out[RDV_DESK_TERM_KEY_SIZE]);
 
 #define RDV_DESK_TERMS_MAX 8
 struct rdv_desk_row { /* one letter, as the index keeps it */

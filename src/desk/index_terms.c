@@ -24,6 +24,23 @@ uint32_t rdv_desk_term_message(struct rdv_slice route, struct rdv_slice topic, u
 	return (uint32_t)chain(chain(chain(RDV_DESK_TERM_MESSAGE, route), topic), rdv_slice(at, sizeof at));
 }
 
+static void put_number(uint8_t *at, uint64_t value, unsigned size)
+{
+	while (size-- > 0) {
+		at[size] = (uint8_t)value;
+		value >>= 8;
+	}
+}
+
+size_t rdv_desk_term_key(uint32_t run, uint32_t h, int64_t dead_at, int64_t seq, uint8_t out[RDV_DESK_TERM_KEY_SIZE])
+{
+	put_number(out, run, 2);
+	put_number(out + 2, h, 4);
+	put_number(out + 6, (uint64_t)dead_at ^ 1ull << 63, 8); /* negative ones before zero */
+	put_number(out + 14, seq > UINT32_MAX ? UINT32_MAX : (uint64_t)seq, 4);
+	return seq < 0 ? 14 : RDV_DESK_TERM_KEY_SIZE;
+}
+
 static void add_term(struct rdv_desk_row *row, uint32_t h)
 {
 	row->terms[row->term_count++] = h;

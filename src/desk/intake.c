@@ -2,17 +2,59 @@
  *
  * A letter larger than the whole queue is taken when the queue is empty, so none is too large for ever. `waiting` falls
  * only after `stored` was called: at zero every letter that was put is settled. A second without letters lets the store
- * say on disk that all is synced. The mutex is held for the queue alone, never over a write. */
+ * say on disk that all is synced. A batch costs a sync and most of the index's open pages however few its letters are,
+ * so when many come they are gathered for a moment; a single letter never waits. There are two slots: a batch is handed
+ * over only when the one before is done, so the other slot is free then. The mutex is held for the queue alone, never
+ * over a write. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 #include "intake.h"
 
 #define IDLE_MS 1000
+#define GATHER_MS 200  /* between the beginnings of two batches */
+#define GATHER_FROM 32 /* letters in a batch: then they come so fast that the next ones are worth waiting for */
 
 static struct rdv_wall real_now(void *ctx)
 {
 	return rdv_wall_now();
+}
+
+static void letter_free(struct rdv_desk_letter *l)
+{
+	rdv_block_unref(l->envelope);
+	rdv_block_unref(l->body);
+	free(l);
+}
+
+/* From the indexer's thread: the statuses are final. */
+static void answer(void *ctx)
+{
+	struct rdv_desk_slot *slot = ctx;
+	for (size_t i = 0; i < slot->count; i++) {
+		struct rdv_desk_letter *l = slot->letters[i];
+		l->stored(l->ctx, l->cookie, slot->items[i].status);
+		letter_free(l);
+		slot->intake->waiting--;
+	}
+}
+
+static enum redrive_status slot_init(struct rdv_desk_slot *slot, struct rdv_desk_intake *in)
+{
+	enum redrive_status status = rdv_desk_batch_init(&slot->batch, RDV_DESK_BATCH_LETTERS);
+	slot->intake = in;
+	slot->batch.done = answer;
+	slot->batch.ctx = slot;
+	slot->items = calloc(RDV_DESK_BATCH_LETTERS, sizeof *slot->items);
+	slot->letters = calloc(RDV_DESK_BATCH_LETTERS, sizeof(struct rdv_desk_letter *));
+	return slot->items && slot->letters ? status : REDRIVE_NO_MEMORY;
+}
+
+static void slot_done(struct rdv_desk_slot *slot)
+{
+	rdv_desk_batch_done(&slot->batch);
+	free(slot->letters);
+	free(slot->items);
 }
 
 enum redrive_status rdv_desk_intake_init(struct rdv_desk_intake *in, struct rdv_desk_store *store)
@@ -27,16 +69,10 @@ enum redrive_status rdv_desk_intake_init(struct rdv_desk_intake *in, struct rdv_
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&in->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	in->items = calloc(RDV_DESK_BATCH_LETTERS, sizeof *in->items);
-	in->batch = calloc(RDV_DESK_BATCH_LETTERS, sizeof(struct rdv_desk_letter *));
-	return in->items && in->batch ? REDRIVE_OK : REDRIVE_NO_MEMORY;
-}
-
-static void letter_free(struct rdv_desk_letter *l)
-{
-	rdv_block_unref(l->envelope);
-	rdv_block_unref(l->body);
-	free(l);
+	for (size_t i = 0; i < 2; i++)
+		if (slot_init(&in->slots[i], in) != REDRIVE_OK)
+			return REDRIVE_NO_MEMORY;
+	return REDRIVE_OK;
 }
 
 void rdv_desk_intake_done(struct rdv_desk_intake *in)
@@ -53,8 +89,8 @@ void rdv_desk_intake_done(struct rdv_desk_intake *in)
 	}
 	pthread_mutex_destroy(&in->mutex);
 	pthread_cond_destroy(&in->wake);
-	free(in->items);
-	free(in->batch);
+	for (size_t i = 0; i < 2; i++)
+		slot_done(&in->slots[i]);
 	memset(in, 0, sizeof *in);
 }
 
@@ -99,23 +135,41 @@ enum redrive_status rdv_desk_intake_put(struct rdv_desk_intake *in, const struct
 	return refuse(letter, status);
 }
 
-/* Takes a batch off the queue; waits for it. 0: idle, or stopping with an empty queue. */
-static size_t take_batch(struct rdv_desk_intake *in, bool *stopping)
+static struct timespec time_in(int64_t ms)
 {
-	struct timespec until;
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	at.tv_sec += ms / 1000;
+	at.tv_nsec += ms % 1000 * 1000000;
+	at.tv_sec += at.tv_nsec / 1000000000;
+	at.tv_nsec %= 1000000000;
+	return at;
+}
+
+/* With the mutex: until `until`, or a stop. */
+static void gather(struct rdv_desk_intake *in, const struct timespec *until)
+{
+	while (!in->stopping && pthread_cond_timedwait(&in->wake, &in->mutex, until) != ETIMEDOUT)
+		;
+}
+
+/* Takes a batch off the queue; waits for it. 0: idle, or stopping with an empty queue. */
+static size_t take_batch(struct rdv_desk_intake *in, struct rdv_desk_slot *slot, bool *stopping)
+{
+	struct timespec until = time_in(IDLE_MS);
 	size_t n = 0;
 	uint64_t bytes = 0;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += IDLE_MS / 1000;
 	pthread_mutex_lock(&in->mutex);
 	while (!in->head && !in->stopping)
 		if (pthread_cond_timedwait(&in->wake, &in->mutex, &until) == ETIMEDOUT)
 			break;
+	if (in->head && in->gathers)
+		gather(in, &in->gather_until);
 	while (in->head && n < RDV_DESK_BATCH_LETTERS && (n == 0 || bytes < RDV_DESK_BATCH_BYTES)) {
 		struct rdv_desk_letter *l = in->head;
 		in->head = l->next;
 		bytes += bytes_of(l);
-		in->batch[n++] = l;
+		slot->letters[n++] = l;
 	}
 	if (!in->head)
 		in->tail = &in->head;
@@ -123,6 +177,9 @@ static size_t take_batch(struct rdv_desk_intake *in, bool *stopping)
 	in->bytes -= bytes;
 	*stopping = in->stopping;
 	pthread_mutex_unlock(&in->mutex);
+	in->gathers = n >= GATHER_FROM;
+	in->gather_until = time_in(GATHER_MS);
+	slot->count = n;
 	return n;
 }
 
@@ -137,41 +194,44 @@ static bool has_body(const struct rdv_desk_letter *l)
 	return e.reason != RDV_REASON_DAMAGED && e.body_size == 0;
 }
 
-static void store_batch(struct rdv_desk_intake *in, size_t n)
+static void store_batch(struct rdv_desk_intake *in, struct rdv_desk_slot *slot)
 {
-	for (size_t i = 0; i < n; i++)
-		in->items[i].frame =
-			(struct rdv_letter_frame){rdv_block_slice(in->batch[i]->envelope),
-						  rdv_block_slice(in->batch[i]->body), has_body(in->batch[i])};
-	rdv_desk_store_take(in->store, in->items, n, in->now(in->now_ctx));
-	for (size_t i = 0; i < n; i++) {
-		struct rdv_desk_letter *l = in->batch[i];
-		l->stored(l->ctx, l->cookie, in->items[i].status);
-		letter_free(l);
-		in->waiting--;
+	for (size_t i = 0; i < slot->count; i++) {
+		const struct rdv_desk_letter *l = slot->letters[i];
+		slot->items[i].frame =
+			(struct rdv_letter_frame){rdv_block_slice(l->envelope), rdv_block_slice(l->body), has_body(l)};
 	}
+	rdv_desk_store_take(in->store, slot->items, slot->count, in->now(in->now_ctx), &slot->batch);
 }
 
 static void *writer(void *arg)
 {
 	struct rdv_desk_intake *in = arg;
+	struct rdv_desk_slot *slot = &in->slots[0];
 	bool stopping = false;
 	rdv_desk_store_warm(in->store);
 	for (;;) {
-		size_t n = take_batch(in, &stopping);
-		if (n)
-			store_batch(in, n);
-		else if (stopping)
+		size_t n = take_batch(in, slot, &stopping);
+		if (n) {
+			store_batch(in, slot);
+			slot = &in->slots[slot == &in->slots[0]];
+		} else if (stopping) {
 			return NULL;
-		else
+		} else {
 			rdv_desk_store_idle(in->store);
+		}
 	}
 }
 
 enum redrive_status rdv_desk_intake_start(struct rdv_desk_intake *in)
 {
-	if (pthread_create(&in->thread, NULL, writer, in))
+	enum redrive_status status = rdv_desk_indexer_start(&in->store->indexer);
+	if (status != REDRIVE_OK)
+		return status;
+	if (pthread_create(&in->thread, NULL, writer, in)) {
+		rdv_desk_indexer_stop(&in->store->indexer);
 		return REDRIVE_NO_MEMORY;
+	}
 	in->running = true;
 	return REDRIVE_OK;
 }
@@ -185,5 +245,6 @@ void rdv_desk_intake_stop(struct rdv_desk_intake *in)
 	pthread_cond_signal(&in->wake);
 	pthread_mutex_unlock(&in->mutex);
 	pthread_join(in->thread, NULL);
+	rdv_desk_indexer_stop(&in->store->indexer); /* what was written is answered */
 	in->running = false;
 }

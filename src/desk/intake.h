@@ -2,7 +2,8 @@
  *
  * put never blocks: beyond 32,768 letters or 32 MiB it answers FULL and the lane keeps its message as dying. The writer
  * takes all that is there, at most 10,000 letters or 16 MiB, and stores it with one sync; then each letter's `stored`
- * is called from its thread. stop lets it store what is queued. */
+ * is called, in order, from the indexer's thread, while the writer has taken the next. stop lets it store what is
+ * queued. */
 #ifndef RDV_DESK_INTAKE_H
 #define RDV_DESK_INTAKE_H
 #include <pthread.h>
@@ -16,6 +17,15 @@ struct rdv_desk_letter { /* one in the queue */
 	uint64_t cookie;
 };
 
+struct rdv_desk_intake;
+struct rdv_desk_slot {                    /* a batch on its way: one is written while the other is indexed */
+	struct rdv_desk_intake *intake;   /* borrows */
+	struct rdv_desk_letter **letters; /* owns the array, and the letters until they are answered */
+	struct rdv_desk_incoming *items;  /* owns */
+	size_t count;
+	struct rdv_desk_batch batch;
+};
+
 struct rdv_desk_intake {
 	struct rdv_desk_store *store; /* borrows */
 	struct rdv_wall (*now)(void *ctx);
@@ -24,9 +34,10 @@ struct rdv_desk_intake {
 	pthread_cond_t wake;
 	struct rdv_desk_letter *head, **tail; /* owns */
 	uint64_t count, bytes;                /* in the queue */
-	_Atomic uint64_t waiting;             /* queue and batch at work */
-	struct rdv_desk_incoming *items;      /* owns: scratch */
-	struct rdv_desk_letter **batch;       /* owns: scratch */
+	_Atomic uint64_t waiting;             /* queue and batches at work */
+	struct rdv_desk_slot slots[2];        /* the writer's and the indexer's in turn */
+	struct timespec gather_until;         /* the writer's: when the next batch may begin */
+	bool gathers;
 	pthread_t thread;
 	bool running, stopping;
 };

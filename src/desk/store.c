@@ -1,11 +1,13 @@
 /* store.c - taking letters in: duplicates, one write and one sync per batch, index, roll.
  *
  * Order of a batch: choose the part (roll at a new day, at 4 M letters or 8 GiB, or when the last one is sealed), drop
- * what is here already, write, sync, index, answer. A letter is OK only after its sync. An index that fails does not:
- * the letter is safe, and the index is made again from the segment; until then questions to it say so. A write that
- * fails gives its error to every letter of the batch, and nothing of it is kept. Whether a letter is here already: the
- * filters say "no" for nearly all, else the indexes are asked and the letter is read, so that one whose block was
- * damaged can be taken in again. One thread, but for the counts. */
+ * what is here already, write, sync; then, in the indexer's thread while the next one is written: index, answer. A
+ * letter is OK only after its sync. An index that fails does not: the letter is safe, and the index is made again from
+ * the segment; until then questions to it say so. A write that fails gives its error to every letter of the batch, and
+ * nothing of it is kept. Whether a letter is here already: the filters say "no" for nearly all, else the indexes are
+ * asked and the letter is read, so that one whose block was damaged can be taken in again. What the indexer has at work
+ * is known by its rows. Nothing else touches an index before the indexer has ended its batch. One thread, but for the
+ * indexer's part and the counts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,21 @@ void rdv_desk_say(const struct rdv_desk_say *s, int level, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, args);
 	va_end(args);
 	s->say(s->ctx, level, text);
+}
+
+/* In the indexer's thread. */
+static void index_batch(void *ctx, struct rdv_desk_batch *b)
+{
+	struct rdv_desk_store *s = ctx;
+	struct rdv_desk_part *p = b->part;
+	struct rdv_error error = {{0}};
+	if (!b->count || p->index_broken)
+		return;
+	if (rdv_desk_index_add(p->index, b->rows, b->count, b->end, &error) == REDRIVE_OK)
+		return;
+	rdv_desk_say(&s->say, 1, "%s: it will be made again", error.text);
+	p->rebuild_at = rdv_mono_now().ms;
+	p->index_broken = true;
 }
 
 /* The last part goes on taking in, unless it is sealed. */
@@ -55,6 +72,7 @@ enum redrive_status rdv_desk_store_open(struct rdv_desk_store *s, const struct r
 	s->next_number = 1;
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->reader_free, NULL);
+	rdv_desk_indexer_init(&s->indexer, index_batch, s);
 	s->row_capacity = 10000;
 	s->rows = calloc(s->row_capacity, sizeof *s->rows);
 	s->dir = strdup(o->dir);
@@ -107,6 +125,7 @@ static void anchor(struct rdv_desk_store *s, struct rdv_desk_part *p, bool seal)
 	if (rdv_desk_segment_anchor(&s->writer, &p->segment, seal, &error) != REDRIVE_OK)
 		rdv_desk_say(&s->say, 1, "%s", error.text);
 	p->anchored = true;
+	rdv_desk_indexer_wait(&s->indexer);
 	if (p->index && rdv_desk_index_add(p->index, NULL, 0, p->segment.end, &error) != REDRIVE_OK)
 		rdv_desk_say(&s->say, 1, "%s", error.text);
 }
@@ -114,6 +133,7 @@ static void anchor(struct rdv_desk_store *s, struct rdv_desk_part *p, bool seal)
 static void finish_part(struct rdv_desk_store *s, struct rdv_desk_part *p, bool seal)
 {
 	anchor(s, p, seal);
+	rdv_desk_indexer_wait(&s->indexer);
 	rdv_desk_index_close(p->index, !p->index_broken);
 	p->index = NULL;
 }
@@ -236,66 +256,48 @@ static enum redrive_status look_up(struct rdv_desk_store *s, const uint8_t id[16
 	return status;
 }
 
-static bool in_batch(const struct rdv_desk_store *s, size_t rows, const uint8_t id[16])
-{
-	for (size_t i = 0; i < rows; i++)
-		if (memcmp(s->rows[i].id, id, 16) == 0)
-			return true;
-	return false;
-}
-
 /* ---- taking in ---- */
 
 /* Marks an item that is yet to be written: any status that taking in never ends with. */
 #define PENDING REDRIVE_TIMEOUT
 
-/* Adds one to the batch. `batch` is the filter of what was added. */
-static enum redrive_status take_one(struct rdv_desk_store *s, struct rdv_desk_part *p, const struct rdv_letter_frame *f,
-				    size_t *rows, struct rdv_desk_filter *batch)
+/* Adds one to the batch. */
+static enum redrive_status take_one(struct rdv_desk_store *s, struct rdv_desk_batch *b,
+				    const struct rdv_letter_frame *f)
 {
-	struct rdv_desk_row *row = &s->rows[*rows];
+	struct rdv_desk_row *row = &b->rows[b->count];
 	struct rdv_desk_segment_place place;
 	if (rdv_letter_frame_size(f) == 0)
 		return REDRIVE_TOO_LARGE;
 	enum redrive_status status = rdv_desk_row_make(f->envelope, row);
 	if (status != REDRIVE_OK)
 		return status;
-	if (rdv_desk_filter_maybe(batch, row->id) && in_batch(s, *rows, row->id))
+	if (rdv_desk_batch_has(b, row->id))
 		return PENDING;
+	if (s->before && rdv_desk_batch_has(s->before, row->id))
+		return REDRIVE_OK; /* it is on disk, and its index entry is answered before this one */
 	status = look_up(s, row->id);
 	if (status != REDRIVE_NOT_FOUND && status != REDRIVE_CORRUPT)
 		return status;
-	status = rdv_desk_filter_add(batch, row->id);
+	status = rdv_desk_filter_add(&b->ids, row->id);
 	if (status == REDRIVE_OK)
-		status = rdv_desk_segment_add(&s->writer, &p->segment, f, &place);
+		status = rdv_desk_segment_add(&s->writer, &b->part->segment, f, &place);
 	if (status != REDRIVE_OK)
 		return status;
 	row->seq = place.seq;
 	row->block = place.block;
 	row->at = place.at;
-	(*rows)++;
+	b->count++;
 	return PENDING;
-}
-
-static void index_rows(struct rdv_desk_store *s, struct rdv_desk_part *p, size_t rows)
-{
-	struct rdv_error error = {{0}};
-	for (size_t i = 0; i < rows && p->filter_ready; i++)
-		if (rdv_desk_filter_add(&p->filter, s->rows[i].id) != REDRIVE_OK)
-			p->filter_ready = false;
-	if (p->index_broken)
-		return;
-	if (rdv_desk_index_add(p->index, s->rows, rows, p->segment.end, &error) == REDRIVE_OK)
-		return;
-	rdv_desk_say(&s->say, 1, "%s: it will be made again", error.text);
-	p->index_broken = true;
-	p->rebuild_at = rdv_mono_now().ms;
 }
 
 static void mend_index(struct rdv_desk_store *s, struct rdv_desk_part *p)
 {
 	struct rdv_error error = {{0}};
-	if (!p->index_broken || rdv_mono_now().ms < p->rebuild_at)
+	if (!p->index_broken)
+		return;
+	rdv_desk_indexer_wait(&s->indexer);
+	if (rdv_mono_now().ms < p->rebuild_at)
 		return;
 	if (rdv_desk_part_rebuild(s, p, &error) == REDRIVE_OK) {
 		rdv_desk_say(&s->say, 2, "index '%s' was made again", p->index_path);
@@ -312,42 +314,44 @@ static void settle(struct rdv_desk_incoming *items, size_t count, enum redrive_s
 			items[i].status = status;
 }
 
-void rdv_desk_store_take(struct rdv_desk_store *s, struct rdv_desk_incoming *items, size_t count, struct rdv_wall now)
+/* Writes what was added. The rows count, for the filter and the index, when they are durable. */
+static enum redrive_status write_batch(struct rdv_desk_store *s, struct rdv_desk_batch *b, struct rdv_error *error)
 {
-	struct rdv_desk_part *p = NULL;
-	struct rdv_desk_filter batch;
+	struct rdv_desk_part *p = b->part;
+	uint64_t before = p->segment.end;
+	enum redrive_status status = b->count ? rdv_desk_segment_write(&s->writer, &p->segment, error) : REDRIVE_OK;
+	if (status != REDRIVE_OK)
+		b->count = 0;
+	if (!b->count)
+		return status;
+	p->anchored = false;
+	s->letters += b->count;
+	s->bytes += p->segment.end - before;
+	for (size_t i = 0; i < b->count && p->filter_ready; i++)
+		if (rdv_desk_filter_add(&p->filter, b->rows[i].id) != REDRIVE_OK)
+			p->filter_ready = false;
+	b->end = p->segment.end;
+	return status;
+}
+
+void rdv_desk_store_take(struct rdv_desk_store *s, struct rdv_desk_incoming *items, size_t count, struct rdv_wall now,
+			 struct rdv_desk_batch *batch)
+{
 	struct rdv_error error = {{0}};
-	size_t rows = 0;
-	if (count > s->row_capacity) {
-		rdv_desk_store_take(s, items + s->row_capacity, count - s->row_capacity, now);
-		count = s->row_capacity;
-	}
-	for (size_t i = 0; i < count; i++)
-		items[i].status = PENDING;
+	batch->count = 0;
+	rdv_desk_filter_done(&batch->ids);
 	for (size_t i = 0; i < s->count; i++)
 		mend_index(s, s->parts[i]);
-	enum redrive_status status = ready_part(s, count, now, &p, &error);
-	if (status != REDRIVE_OK) {
-		rdv_desk_say(&s->say, 0, "%s", error.text[0] ? error.text : rdv_status_info(status)->text);
-		settle(items, count, status);
-		return;
-	}
-	rdv_desk_filter_init(&batch);
+	enum redrive_status status = ready_part(s, count, now, &batch->part, &error);
 	for (size_t i = 0; i < count; i++)
-		items[i].status = take_one(s, p, &items[i].frame, &rows, &batch);
-	rdv_desk_filter_done(&batch);
-	uint64_t before = p->segment.end;
-	if (rows)
-		status = rdv_desk_segment_write(&s->writer, &p->segment, &error);
-	if (status != REDRIVE_OK) {
-		rdv_desk_say(&s->say, 0, "%s", error.text);
-	} else if (rows) {
-		p->anchored = false;
-		s->letters += rows;
-		s->bytes += p->segment.end - before;
-		index_rows(s, p, rows);
-	}
+		items[i].status = status == REDRIVE_OK ? take_one(s, batch, &items[i].frame) : status;
+	if (status == REDRIVE_OK)
+		status = write_batch(s, batch, &error);
+	if (status != REDRIVE_OK)
+		rdv_desk_say(&s->say, 0, "%s", error.text[0] ? error.text : rdv_status_info(status)->text);
 	settle(items, count, status);
+	rdv_desk_indexer_give(&s->indexer, batch);
+	s->before = batch;
 }
 
 void rdv_desk_store_idle(struct rdv_desk_store *s)
@@ -362,6 +366,7 @@ void rdv_desk_store_close(struct rdv_desk_store *s)
 {
 	if (!s || !s->files)
 		return;
+	rdv_desk_indexer_stop(&s->indexer);
 	for (size_t i = 0; i < s->count; i++) {
 		if (s->parts[i]->index)
 			finish_part(s, s->parts[i], false);
@@ -376,6 +381,7 @@ void rdv_desk_store_close(struct rdv_desk_store *s)
 		free(r->made);
 	}
 	rdv_desk_segment_writer_done(&s->writer);
+	rdv_desk_indexer_done(&s->indexer);
 	pthread_mutex_destroy(&s->mutex);
 	pthread_cond_destroy(&s->reader_free);
 	free(s->parts);

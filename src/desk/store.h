@@ -9,6 +9,7 @@
 #include "desk.h"
 #include "filter.h"
 #include "index.h"
+#include "indexer.h"
 #include "segment.h"
 
 struct rdv_desk_part {
@@ -16,12 +17,12 @@ struct rdv_desk_part {
 	char *index_path;            /* owns */
 	_Atomic unsigned index_made; /* rises when the index file is replaced: views open it again */
 	_Atomic bool index_broken;   /* no index now: questions answer IO until it is made again */
-	/* the taking thread's */
+	/* the taking thread's; index and rebuild_at the indexer's while it is at work */
 	struct rdv_desk_index *index; /* NULL: sealed, or broken */
+	int64_t rebuild_at;           /* mono ms: not before */
 	struct rdv_desk_filter filter;
 	bool filter_ready;
-	int64_t rebuild_at; /* mono ms: not before */
-	bool anchored;      /* nothing was written since the last anchor */
+	bool anchored; /* nothing was written since the last anchor */
 };
 
 struct rdv_desk_say {
@@ -66,8 +67,10 @@ struct rdv_desk_store {
 	_Atomic uint64_t letters, bytes, damaged; /* stored; of all files; places that could not be read */
 	/* the taking thread's */
 	struct rdv_desk_segment_writer writer;
-	struct rdv_desk_row *rows; /* owns: scratch */
+	struct rdv_desk_row *rows; /* owns: scratch of making an index again */
 	size_t row_capacity;
+	struct rdv_desk_batch *before; /* borrows: the last one that was given to the indexer; NULL = none */
+	struct rdv_desk_indexer indexer;
 };
 
 /* Opens every segment, cuts torn tails, makes indexes that are missing. VERSION: nothing was changed. */
@@ -81,8 +84,11 @@ struct rdv_desk_incoming {
 	struct rdv_letter_frame frame;
 	enum redrive_status status; /* out: OK = durable */
 };
-/* Stores all of them, one write and one sync; a letter that is here already is OK. Each gets its status. */
-void rdv_desk_store_take(struct rdv_desk_store *s, struct rdv_desk_incoming *items, size_t count, struct rdv_wall now);
+/* Stores all of them, one write and one sync; a letter that is here already is OK. Each gets its status. Then the
+ * batch, which has room for as many rows, goes to the indexer, which calls its `done`; before that, the statuses say
+ * nothing. The batch before this one is done when it returns. */
+void rdv_desk_store_take(struct rdv_desk_store *s, struct rdv_desk_incoming *items, size_t count, struct rdv_wall now,
+			 struct rdv_desk_batch *batch);
 /* After a while without letters: says on disk that all is synced. */
 void rdv_desk_store_idle(struct rdv_desk_store *s);
 /* Loads what the taking thread needs to know of the old parts; before the first take. */

@@ -19,14 +19,8 @@ enum redrive_status rdv_desk_view_open(struct rdv_desk_view *v, const char *path
 		sqlite3_stmt **out;
 	} table[] = {
 		{"SELECT run, low, high FROM run ORDER BY run", &v->runs},
-		{"SELECT dead_at, seq FROM term WHERE run = ?1 AND h = ?2 AND dead_at >= ?3 AND (dead_at, seq) < (?4, "
-		 "?5)"
-		 " ORDER BY dead_at DESC, seq DESC LIMIT ?6",
-		 &v->newest},
-		{"SELECT dead_at, seq FROM term WHERE run = ?1 AND h = ?2 AND (dead_at, seq) > (?3, ?4) AND dead_at < "
-		 "?5"
-		 " ORDER BY dead_at, seq LIMIT ?6",
-		 &v->oldest},
+		{"SELECT k FROM term WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT ?3", &v->newest},
+		{"SELECT k FROM term WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3", &v->oldest},
 		{"SELECT id, block, at FROM letter WHERE seq = ?1", &v->letter},
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0] && status == REDRIVE_OK; i++)
@@ -60,37 +54,51 @@ enum redrive_status rdv_desk_view_runs(struct rdv_desk_view *v, struct rdv_desk_
 	return rdv_desk_sql_status(rc);
 }
 
-static void bind_newest(sqlite3_stmt *s, const struct rdv_desk_span *span)
+struct term_keys { /* [low, high) or (low, high) */
+	uint8_t low[RDV_DESK_TERM_KEY_SIZE], high[RDV_DESK_TERM_KEY_SIZE];
+	size_t low_size, high_size;
+};
+
+/* A bound without a seq sorts before all entries of its moment. */
+static void span_keys(uint32_t run, const struct rdv_desk_span *span, struct term_keys *keys)
 {
-	bool after = span->after && span->last.dead_at < span->to;
-	sqlite3_bind_int64(s, 3, span->from);
-	sqlite3_bind_int64(s, 4, after ? span->last.dead_at : span->to);
-	sqlite3_bind_int64(s, 5, after ? span->last.seq : -1);
+	struct rdv_desk_entry low = {span->from, -1}, high = {span->to, -1};
+	if (span->oldest_first && span->after && span->last.dead_at >= span->from)
+		low = span->last;
+	if (!span->oldest_first && span->after && span->last.dead_at < span->to)
+		high = span->last;
+	keys->low_size = rdv_desk_term_key(run, span->h, low.dead_at, low.seq, keys->low);
+	keys->high_size = rdv_desk_term_key(run, span->h, high.dead_at, high.seq, keys->high);
 }
 
-static void bind_oldest(sqlite3_stmt *s, const struct rdv_desk_span *span)
+static bool entry_of(sqlite3_stmt *s, struct rdv_desk_entry *out)
 {
-	bool after = span->after && span->last.dead_at >= span->from;
-	sqlite3_bind_int64(s, 3, after ? span->last.dead_at : span->from);
-	sqlite3_bind_int64(s, 4, after ? span->last.seq : -1);
-	sqlite3_bind_int64(s, 5, span->to);
+	const uint8_t *k = sqlite3_column_blob(s, 0);
+	uint64_t dead_at = 0, seq = 0;
+	if (!k || sqlite3_column_bytes(s, 0) != RDV_DESK_TERM_KEY_SIZE)
+		return false;
+	for (int i = 6; i < 14; i++)
+		dead_at = dead_at << 8 | k[i];
+	for (int i = 14; i < RDV_DESK_TERM_KEY_SIZE; i++)
+		seq = seq << 8 | k[i];
+	*out = (struct rdv_desk_entry){(int64_t)(dead_at ^ 1ull << 63), (int64_t)seq};
+	return true;
 }
 
 enum redrive_status rdv_desk_view_page(struct rdv_desk_view *v, uint32_t run, const struct rdv_desk_span *span,
 				       struct rdv_desk_entry *out, size_t max, size_t *count)
 {
 	sqlite3_stmt *s = span->oldest_first ? v->oldest : v->newest;
+	struct term_keys keys;
 	int rc;
 	*count = 0;
-	sqlite3_bind_int64(s, 1, run);
-	sqlite3_bind_int64(s, 2, span->h);
-	if (span->oldest_first)
-		bind_oldest(s, span);
-	else
-		bind_newest(s, span);
-	sqlite3_bind_int64(s, 6, (int64_t)max);
+	span_keys(run, span, &keys);
+	sqlite3_bind_blob(s, 1, keys.low, (int)keys.low_size, SQLITE_STATIC);
+	sqlite3_bind_blob(s, 2, keys.high, (int)keys.high_size, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 3, (int64_t)max);
 	while ((rc = sqlite3_step(s)) == SQLITE_ROW && *count < max)
-		out[(*count)++] = (struct rdv_desk_entry){sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1)};
+		if (entry_of(s, &out[*count]))
+			++*count;
 	rdv_desk_sql_reset(s);
 	return rdv_desk_sql_status(rc);
 }

@@ -90,6 +90,52 @@ static size_t count_files(const char *dir, const char *pattern)
 	return n;
 }
 
+struct answered {
+	struct fixture *f;
+	unsigned found;
+};
+
+static void on_answer(void *ctx, uint64_t cookie, enum redrive_status status)
+{
+	struct answered *a = ctx;
+	char id[27];
+	if (status == REDRIVE_OK && rdv_desk_find(a->f->desk, "orders", "orders", 0, cookie, id) == REDRIVE_OK)
+		a->found++;
+	usleep(1000); /* meanwhile the writer takes the next batch */
+	fixture_stored(a->f, cookie, status);
+}
+
+/* Each letter comes again and again while it is written, while it is indexed, and after that. */
+static void letters_are_found_when_they_are_answered_and_stored_once_wherever_they_are_met(void **state)
+{
+	enum { LETTERS = 40, TIMES = 8 };
+	struct fixture f;
+	struct answered a = {.f = &f};
+	struct fixture_page page;
+	char cursor[RDV_CURSOR_TEXT] = "";
+	fixture_init(&f);
+	fixture_open(&f);
+	for (int i = 0; i < LETTERS * TIMES; i++) {
+		struct fixture_letter l = {.offset = (uint64_t)(i / TIMES + i % TIMES) % LETTERS, .body_size = 50};
+		struct rdv_block *envelope, *body;
+		fixture_blocks(&l, &envelope, &body);
+		pthread_mutex_lock(&f.mutex);
+		f.put++;
+		pthread_mutex_unlock(&f.mutex);
+		assert_int_equal(rdv_desk_put(f.desk, envelope, body, on_answer, &a, l.offset), REDRIVE_OK);
+		if (i % 3 == 0)
+			usleep(500);
+	}
+	fixture_settle(&f);
+	assert_int_equal(f.stored, LETTERS * TIMES);
+	assert_int_equal(a.found, LETTERS * TIMES);
+	assert_int_equal(fixture_list(&f, "", 1000, cursor, &page), LETTERS);
+	fixture_reopen(&f);
+	cursor[0] = 0;
+	assert_int_equal(fixture_list(&f, "", 1000, cursor, &page), LETTERS);
+	fixture_done(&f);
+}
+
 static void first_file(const char *dir, const char *pattern, char out[128])
 {
 	glob_t g;
@@ -374,6 +420,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(store_keeps_every_letter_whole),
 		cmocka_unit_test(store_takes_a_letter_once),
+		cmocka_unit_test(letters_are_found_when_they_are_answered_and_stored_once_wherever_they_are_met),
 		cmocka_unit_test(store_rolls_by_letters_by_bytes_and_by_day),
 		cmocka_unit_test(intake_never_blocks_and_is_bounded),
 		cmocka_unit_test(intake_refuses_an_envelope_that_is_none),
