@@ -149,6 +149,22 @@ def bench_waiting(s):
     s.row(f"{n:,} waiting: filling", median("fill"), "messages/s")
 
 
+def bench_desk(s):
+    """dead letters: taken in as fast as possible, at 50,000/s for a minute, at 5,000/s beside a log; read"""
+    seconds = 5 if s.quick else 60
+    median = s.repeat("desk", lambda: s.figures("desk_bench", f"dir={s.place}", f"letters={100000 if s.quick else 1000000}"))
+    s.row("desk: letters taken in, synced and indexed", median("per_s"), "letters/s", goal=50000)
+    s.row("desk: CPU of its threads", median("desk_cpu"), "us/letter")
+    s.row("desk: a first page of 50", median("page"), "ms", goal=150, at_most=True)
+    s.row("desk: by key", median("by_key"), "ms", goal=10, at_most=True)
+    paced = s.figures("desk_bench", f"dir={s.place}", "rate=50000", f"letters={50000 * seconds}")
+    s.row(f"desk: 50,000/s for {seconds} s: longest until synced and found", paced["slowest"], "ms", goal=2000, at_most=True)
+    beside = s.figures("desk_bench", f"dir={s.place}", "rate=5000", f"letters={5000 * seconds // 2}", f"log={seconds // 2}")
+    s.row("desk: 5,000/s: p99 of a log's syncs beside it", beside["log_p99_beside"], "ms", "the same log alone",
+          beside["log_p99_alone"], 2, at_most=True)
+    s.details["desk paced"] = [paced, beside]
+
+
 def bench_push(s):
     """the http handler against a bare libcurl multi loop"""
     def measure():
