@@ -24,8 +24,7 @@
 
 static void give_back(struct rdv_callback *h, struct rdv_call *list)
 {
-	for (struct rdv_call *c = list; c; c = c->next)
-		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+	rdv_calls_shut_down(list);
 	rdv_callback_deliver(h, list);
 }
 

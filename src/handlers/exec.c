@@ -2,7 +2,7 @@
  *
  * Every submitted call is started at once: the route's permits bound how many run. See exec_run.c for a
  * process, exec_env.c for its environment, exec_output.c for what it wrote. A freed handler is destroyed by the
- * pool's thread. Any thread: new; submit, cut and free are the core's; the rest is the pool's thread's. */
+ * pool's thread. Any thread: new; submit, cut and free (inbox.h) are the core's; the rest is the pool's thread's. */
 #include "exec_pool.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -28,21 +28,20 @@ static void destroy(struct rdv_exec *h)
 
 static void give_back(struct rdv_exec *h, struct rdv_call *list)
 {
-	for (struct rdv_call *c = list; c; c = c->next)
-		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+	rdv_calls_shut_down(list);
 	if (list)
-		h->base.sink.complete(h->base.sink.ctx, list);
+		h->served.base.sink.complete(h->served.base.sink.ctx, list);
 }
 
 void rdv_exec_take(struct rdv_exec *h)
 {
-	struct rdv_call *list = h->taken, *next;
+	struct rdv_call *list = h->served.taken, *next;
 
-	h->taken = NULL;
-	if (h->freed) {
+	h->served.taken = NULL;
+	if (h->served.freed) {
 		assert(!h->runs && !list);
 		destroy(h);
-	} else if (h->cut) {
+	} else if (h->served.cut) {
 		for (struct rdv_exec_run *run = h->runs; run; run = rdv_exec_run_next(run))
 			rdv_exec_run_cut(run);
 		give_back(h, list);
@@ -54,46 +53,7 @@ void rdv_exec_take(struct rdv_exec *h)
 	}
 }
 
-/* ---- the core thread ---- */
-
-static void submit(struct rdv_handler *base, struct rdv_call *list)
-{
-	struct rdv_exec *h = (struct rdv_exec *)base;
-	struct rdv_call *last = list;
-
-	if (!list)
-		return;
-	while (last->next)
-		last = last->next;
-	pthread_mutex_lock(&h->pool->mutex);
-	*h->inbox_end = list;
-	h->inbox_end = &last->next;
-	rdv_exec_pool_touch(h->pool, h);
-	pthread_mutex_unlock(&h->pool->mutex);
-}
-
-static void cut(struct rdv_handler *base)
-{
-	struct rdv_exec *h = (struct rdv_exec *)base;
-
-	pthread_mutex_lock(&h->pool->mutex);
-	h->cut_wanted = true;
-	rdv_exec_pool_touch(h->pool, h);
-	pthread_mutex_unlock(&h->pool->mutex);
-}
-
-static void exec_free(struct rdv_handler *base)
-{
-	struct rdv_exec *h = (struct rdv_exec *)base;
-	struct rdv_exec_pool *pool = h->pool;
-
-	pthread_mutex_lock(&pool->mutex);
-	h->free_wanted = true;
-	rdv_exec_pool_touch(pool, h);
-	pthread_mutex_unlock(&pool->mutex);
-}
-
-static const struct rdv_handler_ops exec_ops = {"exec", submit, cut, exec_free};
+static const struct rdv_handler_ops exec_ops = {"exec", rdv_served_submit, rdv_served_cut, rdv_served_free};
 
 /* ---- options ---- */
 
@@ -143,9 +103,8 @@ enum redrive_status rdv_exec_new(struct rdv_exec_pool *pool, const struct rdv_ex
 			destroy(h);
 		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory for an exec handler");
 	}
-	h->base = (struct rdv_handler){&exec_ops, sink};
+	rdv_served_init(&h->served, &pool->inboxes, &exec_ops, sink);
 	h->pool = pool;
-	h->inbox_end = &h->inbox;
-	*out = &h->base;
+	*out = &h->served.base;
 	return REDRIVE_OK;
 }

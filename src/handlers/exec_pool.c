@@ -1,10 +1,8 @@
-/* exec_pool.c - the thread of all exec handlers: a libuv loop with an inbox.
+/* exec_pool.c - the thread of all exec handlers: a libuv loop with an inbox (inbox.h).
  *
- * Other threads put calls, cuts and frees into a handler's inbox under the mutex and wake the loop. The thread
- * takes all inboxes at once and lets exec.c act on them. All signals are blocked in it, so that a pipe without
- * a reader gives EPIPE and the process's signals stay with its main thread; the processes it starts get an
- * empty mask. What always holds: a handler with a non-empty inbox is on the dirty list. Any thread: new, free,
- * touch (under the mutex). */
+ * The thread takes all inboxes at once and lets exec.c act on them. All signals are blocked in it, so that a pipe
+ * without a reader gives EPIPE and the process's signals stay with its main thread; the processes it starts get an
+ * empty mask. Any thread: new, free. */
 #include "exec_pool.h"
 #include <assert.h>
 #include <signal.h>
@@ -23,36 +21,23 @@ static void want_exit_statuses(void)
 	}
 }
 
-static void take(struct rdv_exec *h)
-{
-	h->taken = h->inbox;
-	h->inbox = NULL;
-	h->inbox_end = &h->inbox;
-	h->cut = h->cut_wanted;
-	h->freed = h->free_wanted;
-	h->listed = false;
-	h->next_taken = h->next_dirty;
-}
-
 static void on_wake(uv_async_t *wake)
 {
 	struct rdv_exec_pool *p = wake->data;
-	struct rdv_exec *h, *next;
+	struct rdv_served *s, *next;
 	bool stopping;
 
-	pthread_mutex_lock(&p->mutex);
-	h = p->dirty;
-	p->dirty = NULL;
-	stopping = p->stopping;
-	for (struct rdv_exec *i = h; i; i = i->next_taken)
-		take(i);
-	pthread_mutex_unlock(&p->mutex);
-	for (; h; h = next) {
-		next = h->next_taken;
-		rdv_exec_take(h);
+	for (s = rdv_inboxes_take(&p->inboxes, &stopping); s; s = next) {
+		next = s->next_taken;
+		rdv_exec_take((struct rdv_exec *)s);
 	}
 	if (stopping)
 		uv_close((uv_handle_t *)wake, NULL);
+}
+
+static void wake_thread(void *ctx)
+{
+	uv_async_send(&((struct rdv_exec_pool *)ctx)->wake);
 }
 
 static void *loop(void *arg)
@@ -61,16 +46,6 @@ static void *loop(void *arg)
 
 	uv_run(&p->loop, UV_RUN_DEFAULT); /* until the last handle is closed */
 	return NULL;
-}
-
-void rdv_exec_pool_touch(struct rdv_exec_pool *p, struct rdv_exec *h)
-{
-	if (!h->listed) {
-		h->listed = true;
-		h->next_dirty = p->dirty;
-		p->dirty = h;
-	}
-	uv_async_send(&p->wake);
 }
 
 enum redrive_status rdv_exec_pool_new(struct rdv_exec_pool **out, struct rdv_error *error)
@@ -88,7 +63,7 @@ enum redrive_status rdv_exec_pool_new(struct rdv_exec_pool **out, struct rdv_err
 		goto no_wake;
 	p->wake.data = p;
 	want_exit_statuses();
-	pthread_mutex_init(&p->mutex, NULL);
+	rdv_inboxes_init(&p->inboxes, wake_thread, p);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	failed = pthread_create(&p->thread, NULL, loop, p);
@@ -98,7 +73,7 @@ enum redrive_status rdv_exec_pool_new(struct rdv_exec_pool **out, struct rdv_err
 	*out = p;
 	return REDRIVE_OK;
 no_thread:
-	pthread_mutex_destroy(&p->mutex);
+	rdv_inboxes_done(&p->inboxes);
 	uv_close((uv_handle_t *)&p->wake, NULL);
 	uv_run(&p->loop, UV_RUN_DEFAULT);
 no_wake:
@@ -113,13 +88,10 @@ void rdv_exec_pool_free(struct rdv_exec_pool *p)
 
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->mutex);
-	p->stopping = true;
-	uv_async_send(&p->wake);
-	pthread_mutex_unlock(&p->mutex);
+	rdv_inboxes_stop(&p->inboxes);
 	pthread_join(p->thread, NULL);
 	busy = uv_loop_close(&p->loop);
-	assert(!busy && !p->dirty);
-	pthread_mutex_destroy(&p->mutex);
+	assert(!busy && !p->inboxes.dirty);
+	rdv_inboxes_done(&p->inboxes);
 	free(p);
 }

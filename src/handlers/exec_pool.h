@@ -5,15 +5,13 @@
 #include <pthread.h>
 #include <uv.h>
 #include "exec_output.h"
-#include "handler.h"
+#include "inbox.h"
 
 struct rdv_exec_pool {
 	uv_loop_t loop;
 	uv_async_t wake;
 	pthread_t thread;
-	pthread_mutex_t mutex;
-	struct rdv_exec *dirty; /* under the mutex: list by next_dirty */
-	bool stopping;          /* under the mutex */
+	struct rdv_inboxes inboxes;
 };
 
 /* The environment of one process: text and pointers, reused. */
@@ -25,29 +23,18 @@ struct rdv_exec_env {
 };
 
 struct rdv_exec {
-	struct rdv_handler base;
+	struct rdv_served served;   /* first */
 	struct rdv_exec_pool *pool; /* borrows */
 	char **command;             /* owns, NULL-terminated */
 	char *dir;                  /* owns; NULL = ours */
 	char **env;                 /* owns, NULL-terminated: ours with the configured on top, without REDRIVE_* */
 	size_t env_count;
 	int64_t timeout_ms, kill_after_ms;
-	/* under the pool's mutex */
-	struct rdv_call *inbox, **inbox_end;
-	bool cut_wanted, free_wanted, listed;
-	struct rdv_exec *next_dirty;
-	/* the thread's */
 	struct rdv_exec_run *runs; /* list */
 	struct rdv_exec_env scratch;
-	struct rdv_exec *next_taken;
-	struct rdv_call *taken;
-	bool cut, freed;
 };
 
 struct rdv_exec_run;
-
-/* ---- exec_pool.c: puts the handler on the dirty list and wakes the thread. Under the mutex. ---- */
-void rdv_exec_pool_touch(struct rdv_exec_pool *p, struct rdv_exec *h);
 
 /* ---- exec.c ---- */
 void rdv_exec_take(struct rdv_exec *h); /* starts what was submitted, cuts, or frees: then it is gone */

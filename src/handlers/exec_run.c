@@ -72,7 +72,7 @@ static void close_fd(int *fd)
 static void complete(struct rdv_exec *h, struct rdv_call *call)
 {
 	call->next = NULL;
-	h->base.sink.complete(h->base.sink.ctx, call);
+	h->served.base.sink.complete(h->served.base.sink.ctx, call);
 }
 
 /* The last handle is closed: nothing refers to the run any more. */

@@ -84,6 +84,12 @@ void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, co
 	c->answer.took_ms = took_ms;
 }
 
+void rdv_calls_shut_down(struct rdv_call *list)
+{
+	for (struct rdv_call *c = list; c; c = c->next)
+		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+}
+
 struct rdv_slice rdv_call_message_id(const struct rdv_call *c, char out[RDV_MESSAGE_ID_SIZE])
 {
 	int size = snprintf(out, RDV_MESSAGE_ID_SIZE, "%.*s-%" PRIu32 "-%" PRIu64, RDV_NAME_BYTES, c->topic,

@@ -42,6 +42,8 @@ void rdv_call_reset_plain(struct rdv_call *c); /* the same for a call whose answ
 void rdv_call_set_answer(struct rdv_call *c, const struct rdv_answer *answer);
 /* Sets an answer that is no handler's: how the call ended, and one sentence (static) about it. */
 void rdv_call_set_transport(struct rdv_call *c, enum rdv_transport transport, const char *text);
+/* The same for a list of calls that our shutdown ends. */
+void rdv_calls_shut_down(struct rdv_call *list);
 /* The message's id, topic-partition-offset, written to `out`. */
 #define RDV_MESSAGE_ID_SIZE (RDV_NAME_BYTES + 40)
 struct rdv_slice rdv_call_message_id(const struct rdv_call *c, char out[RDV_MESSAGE_ID_SIZE]);

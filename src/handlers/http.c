@@ -1,6 +1,6 @@
 /* http.c - the http handler: options checked and kept, calls queued behind the connections of their route.
  *
- *	submit -> inbox (mutex) -> queue -> active transfer -> done -> sink
+ *	submit -> inbox (inbox.h) -> queue -> active transfer -> done -> sink
  *
  * At most `connections` transfers are active; the timeout and took_ms count from the moment a transfer starts,
  * so time in the queue is nobody's. Finished calls are handed over once per turn of the pool's loop. Transfers
@@ -34,7 +34,7 @@ void rdv_http_deliver(struct rdv_http *h)
 	h->done = NULL;
 	h->done_end = &h->done;
 	if (list)
-		h->base.sink.complete(h->base.sink.ctx, list);
+		h->served.base.sink.complete(h->served.base.sink.ctx, list);
 }
 
 static struct rdv_call *next_queued(struct rdv_http *h)
@@ -149,11 +149,15 @@ static void destroy(struct rdv_http *h)
 
 void rdv_http_take(struct rdv_http *h)
 {
-	if (h->cut)
+	*h->queue_end = h->served.taken;
+	if (h->served.taken)
+		h->queue_end = h->served.taken_end;
+	h->served.taken = NULL;
+	if (h->served.cut)
 		end_all(h);
 	else
 		start_queued(h, rdv_mono_now_us());
-	if (!h->freed)
+	if (!h->served.freed)
 		return;
 	assert(!h->active && !h->queue && !h->done);
 	destroy(h);
@@ -161,45 +165,15 @@ void rdv_http_take(struct rdv_http *h)
 
 /* ---- the core thread ---- */
 
-static void submit(struct rdv_handler *base, struct rdv_call *list)
-{
-	struct rdv_http *h = (struct rdv_http *)base;
-	struct rdv_call *last = list;
-
-	if (!list)
-		return;
-	while (last->next)
-		last = last->next;
-	pthread_mutex_lock(&h->pool->mutex);
-	*h->inbox_end = list;
-	h->inbox_end = &last->next;
-	rdv_http_pool_touch(h->pool, h);
-	pthread_mutex_unlock(&h->pool->mutex);
-}
-
-static void cut(struct rdv_handler *base)
-{
-	struct rdv_http *h = (struct rdv_http *)base;
-
-	pthread_mutex_lock(&h->pool->mutex);
-	h->cut_wanted = true;
-	rdv_http_pool_touch(h->pool, h);
-	pthread_mutex_unlock(&h->pool->mutex);
-}
-
 static void http_free(struct rdv_handler *base)
 {
 	struct rdv_http *h = (struct rdv_http *)base;
-	struct rdv_http_pool *pool = h->pool;
 
-	pthread_mutex_lock(&pool->mutex);
-	h->free_wanted = true;
-	pool->wanted_connections -= h->connections;
-	rdv_http_pool_touch(pool, h);
-	pthread_mutex_unlock(&pool->mutex);
+	atomic_fetch_sub(&h->pool->wanted_connections, h->connections);
+	rdv_served_free(base);
 }
 
-static const struct rdv_handler_ops http_ops = {"http", submit, cut, http_free};
+static const struct rdv_handler_ops http_ops = {"http", rdv_served_submit, rdv_served_cut, http_free};
 
 /* ---- options ---- */
 
@@ -265,11 +239,10 @@ enum redrive_status rdv_http_new(struct rdv_http_pool *pool, const struct rdv_ht
 	h = calloc(1, sizeof *h);
 	if (!h)
 		return rdv_error_set(error, REDRIVE_NO_MEMORY, "no memory for an http handler");
-	h->base = (struct rdv_handler){&http_ops, sink};
+	rdv_served_init(&h->served, &pool->inboxes, &http_ops, sink);
 	h->pool = pool;
 	h->timeout_ms = options->timeout_ms;
 	h->connections = options->connections;
-	h->inbox_end = &h->inbox;
 	h->queue_end = &h->queue;
 	h->done_end = &h->done;
 	status = rdv_http_fixed_init(&h->fixed, options, error);
@@ -281,9 +254,7 @@ enum redrive_status rdv_http_new(struct rdv_http_pool *pool, const struct rdv_ht
 		destroy(h);
 		return status;
 	}
-	pthread_mutex_lock(&pool->mutex);
-	pool->wanted_connections += h->connections;
-	pthread_mutex_unlock(&pool->mutex);
-	*out = &h->base;
+	atomic_fetch_add(&pool->wanted_connections, h->connections);
+	*out = &h->served.base;
 	return REDRIVE_OK;
 }

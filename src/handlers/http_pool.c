@@ -7,10 +7,9 @@
  * is due, end finished transfers and start queued ones until nothing is due, hand finished calls over in one
  * list per handler, sleep.
  *
- * What always holds: `registered` is what the epoll set has for that descriptor; a handler with a non-empty
- * inbox is on the dirty list, and then the thread is awake or will be. A failed epoll_ctl makes that one
- * transfer run into its timeout. Any thread: new, free, touch (under the mutex). Everything else is the pool's
- * thread's. */
+ * What always holds: `registered` is what the epoll set has for that descriptor; when there is
+ * something in an inbox (inbox.h), the thread is awake or will be. A failed epoll_ctl makes that one transfer run
+ * into its timeout. Any thread: new, free, wake. Everything else is the pool's thread's. */
 #include "http_pool.h"
 #include <assert.h>
 #include <errno.h>
@@ -143,40 +142,18 @@ static void set_connections(struct rdv_http_pool *p, uint64_t wanted)
 			  (long)(wanted < KEPT_CONNECTIONS_MAX ? wanted : KEPT_CONNECTIONS_MAX));
 }
 
-/* Under the mutex: the handler's inbox becomes its thread's. */
-static void take(struct rdv_http *h)
-{
-	*h->queue_end = h->inbox;
-	if (h->inbox)
-		h->queue_end = h->inbox_end;
-	h->inbox = NULL;
-	h->inbox_end = &h->inbox;
-	h->cut = h->cut_wanted;
-	h->freed = h->free_wanted;
-	h->listed = false;
-	h->next_taken = h->next_dirty;
-}
-
 /* What other threads asked for. Returns false when the pool is to stop. */
 static bool take_inbox(struct rdv_http_pool *p)
 {
-	uint64_t connections;
-	struct rdv_http *h, *next;
+	struct rdv_served *s, *next;
 	bool stopping;
 
-	pthread_mutex_lock(&p->mutex);
-	h = p->dirty;
-	p->dirty = NULL;
-	p->woken = false;
-	stopping = p->stopping;
-	connections = p->wanted_connections;
-	for (struct rdv_http *i = h; i; i = i->next_taken)
-		take(i);
-	pthread_mutex_unlock(&p->mutex);
-	set_connections(p, connections);
-	for (; h; h = next) {
-		next = h->next_taken;
-		rdv_http_take(h);
+	atomic_store(&p->woken, false); /* first: what comes from here on wakes again */
+	s = rdv_inboxes_take(&p->inboxes, &stopping);
+	set_connections(p, atomic_load(&p->wanted_connections));
+	for (; s; s = next) {
+		next = s->next_taken;
+		rdv_http_take((struct rdv_http *)s);
 	}
 	return !stopping;
 }
@@ -266,25 +243,13 @@ static void *loop(void *arg)
 
 /* ---- life ---- */
 
-static void wake(struct rdv_http_pool *p)
+static void wake(void *ctx)
 {
+	struct rdv_http_pool *p = ctx;
 	uint64_t one = 1;
 
-	if (p->woken)
-		return;
-	p->woken = true;
-	if (write(p->wake, &one, sizeof one) < 0)
+	if (!atomic_exchange(&p->woken, true) && write(p->wake, &one, sizeof one) < 0)
 		assert(errno == EAGAIN || errno == EINTR);
-}
-
-void rdv_http_pool_touch(struct rdv_http_pool *p, struct rdv_http *h)
-{
-	if (!h->listed) {
-		h->listed = true;
-		h->next_dirty = p->dirty;
-		p->dirty = h;
-	}
-	wake(p);
 }
 
 static enum redrive_status open_parts(struct rdv_http_pool *p, struct rdv_error *error)
@@ -317,7 +282,7 @@ static void close_parts(struct rdv_http_pool *p)
 	if (p->wake >= 0)
 		close(p->wake);
 	free(p->fds);
-	pthread_mutex_destroy(&p->mutex);
+	rdv_inboxes_done(&p->inboxes);
 	free(p);
 	curl_global_cleanup();
 }
@@ -335,7 +300,7 @@ enum redrive_status rdv_http_pool_new(struct rdv_http_pool **out, struct rdv_err
 	}
 	p->epoll = p->wake = -1;
 	p->timer_us = RDV_NEVER;
-	pthread_mutex_init(&p->mutex, NULL);
+	rdv_inboxes_init(&p->inboxes, wake, p);
 	status = open_parts(p, error);
 	if (status)
 		goto failed;
@@ -358,11 +323,8 @@ void rdv_http_pool_free(struct rdv_http_pool *p)
 {
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->mutex);
-	p->stopping = true;
-	wake(p);
-	pthread_mutex_unlock(&p->mutex);
+	rdv_inboxes_stop(&p->inboxes);
 	pthread_join(p->thread, NULL);
-	assert(!p->dirty);
+	assert(!p->inboxes.dirty);
 	close_parts(p);
 }

@@ -3,8 +3,10 @@
 #ifndef RDV_HANDLERS_HTTP_POOL_H
 #define RDV_HANDLERS_HTTP_POOL_H
 #include <pthread.h>
+#include <stdatomic.h>
 #include "http_answer.h"
 #include "http_request.h"
+#include "inbox.h"
 
 struct rdv_http_fd {        /* by descriptor */
 	uint8_t wanted;     /* CURL_POLL_IN | OUT, by curl */
@@ -22,10 +24,9 @@ struct rdv_http_pool {
 	struct rdv_http *delivering; /* list by next_delivering: handlers with finished calls */
 	uint64_t connections;        /* what the multi handle was told */
 	pthread_t thread;
-	pthread_mutex_t mutex;  /* guards what follows, and each handler's inbox part */
-	struct rdv_http *dirty; /* list by next_dirty: handlers with something in the inbox */
-	uint64_t wanted_connections;
-	bool woken, stopping;
+	_Atomic uint64_t wanted_connections; /* of all handlers */
+	struct rdv_inboxes inboxes;
+	_Atomic bool woken; /* the thread has been told, and has not looked yet */
 };
 
 struct rdv_http_transfer {
@@ -44,30 +45,21 @@ struct rdv_http_transfer {
 };
 
 struct rdv_http {
-	struct rdv_handler base;
+	struct rdv_served served;   /* first */
 	struct rdv_http_pool *pool; /* borrows */
 	struct rdv_http_fixed fixed;
 	char *url, *ca_file, *cert_file, *key_file, *proxy; /* own; NULL = none */
 	int64_t timeout_ms;
 	uint32_t connections;
-	/* under the pool's mutex */
-	struct rdv_call *inbox, **inbox_end;
-	bool cut_wanted, free_wanted, listed;
-	struct rdv_http *next_dirty;
-	/* the thread's */
 	struct rdv_call *queue, **queue_end;
 	struct rdv_http_transfer *active, *idle;
 	uint32_t active_count;
-	bool cut, freed;
-	struct rdv_http *next_taken;
 	struct rdv_call *done, **done_end;
 	bool delivering;
 	struct rdv_http *next_delivering;
 };
 
 /* ---- http_pool.c ---- */
-/* Puts the handler on the dirty list and wakes the thread if needed. Under the mutex. */
-void rdv_http_pool_touch(struct rdv_http_pool *p, struct rdv_http *h);
 /* Options of an easy handle that concern its sockets. False without memory. */
 bool rdv_http_pool_setup(struct rdv_http_pool *p, CURL *easy);
 

@@ -195,8 +195,7 @@ static void wait_for_calls(struct lease *h, int64_t wait_ms)
 
 static void give_back(struct lease *h, struct rdv_call *list)
 {
-	for (struct rdv_call *c = list; c; c = c->next)
-		rdv_call_set_transport(c, RDV_TRANSPORT_SHUTDOWN, "cut off by our shutdown");
+	rdv_calls_shut_down(list);
 	deliver(h, list);
 }
 
