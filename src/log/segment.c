@@ -176,21 +176,34 @@ enum redrive_status rdv_store_sync_dir(const struct rdv_store *s, struct rdv_err
 	return err ? rdv_error_errno(error, -err, "sync the directory '%s'", s->dir) : REDRIVE_OK;
 }
 
-enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
-				     struct rdv_error *error)
+/* Its first `size` bytes, fewer if it ends before. */
+static enum redrive_status read_segment(const struct rdv_store *s, uint32_t number, uint8_t *bytes, size_t size,
+					size_t *got, struct rdv_error *error)
 {
-	uint8_t bytes[RDV_SEGMENT_HEADER] = {0};
 	enum redrive_status status;
-	ssize_t got;
+	ssize_t n;
 	int fd;
 
 	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
 	if (status != REDRIVE_OK)
 		return status;
-	got = rdv_file_read_all(s->ops, s->ctx, fd, bytes, sizeof bytes, 0);
+	n = rdv_file_read_all(s->ops, s->ctx, fd, bytes, size, 0);
 	rdv_store_close(s, fd);
-	if (got < 0)
-		return rdv_error_errno(error, (int)-got, "read segment %u", number);
+	if (n < 0)
+		return rdv_error_errno(error, (int)-n, "read segment %u", number);
+	*got = (size_t)n;
+	return REDRIVE_OK;
+}
+
+enum redrive_status rdv_store_header(const struct rdv_store *s, uint32_t number, struct rdv_segment_header *h,
+				     struct rdv_error *error)
+{
+	uint8_t bytes[RDV_SEGMENT_HEADER] = {0};
+	size_t got;
+	enum redrive_status status = read_segment(s, number, bytes, sizeof bytes, &got, error);
+
+	if (status != REDRIVE_OK)
+		return status;
 	status = rdv_segment_header_decode(bytes, h, error);
 	if (status == REDRIVE_OK && h->segment != number)
 		status = rdv_error_set(error, REDRIVE_CORRUPT, "its header at offset 0 is that of segment %u",
@@ -213,17 +226,10 @@ bool rdv_store_is_whole(const struct rdv_store *s, enum rdv_store_kind kind, uin
 
 enum redrive_status rdv_store_load(const struct rdv_store *s, uint32_t number, uint8_t *image, struct rdv_error *error)
 {
-	enum redrive_status status;
-	ssize_t got;
-	int fd;
+	size_t got = 0;
+	enum redrive_status status = read_segment(s, number, image, s->segment_size, &got, error);
 
-	status = rdv_store_open(s, RDV_STORE_SEGMENT, number, O_RDONLY, &fd, error);
-	if (status != REDRIVE_OK)
-		return status;
-	got = rdv_file_read_all(s->ops, s->ctx, fd, image, s->segment_size, 0);
-	rdv_store_close(s, fd);
-	if (got < 0)
-		return rdv_error_errno(error, (int)-got, "read segment %u", number);
-	memset(image + got, 0, s->segment_size - (size_t)got);
-	return REDRIVE_OK;
+	if (status == REDRIVE_OK)
+		memset(image + got, 0, s->segment_size - got);
+	return status;
 }
