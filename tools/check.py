@@ -36,6 +36,8 @@ SANITIZER_ENV = {
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": f"halt_on_error=0:second_deadlock_stack=1:history_size=4:suppressions={ROOT}/tools/tsan.supp",
 }
+# End-to-end files that measure times or rates: nothing else runs beside them.
+ALONE = {"test_outage", "test_pitfalls", "test_replay"}
 # What starts threads; the rest would only be slower under the thread sanitizer.
 THREADED = re.compile(r"base/test_queue|log/test_log(_threads)?$|(brokers|handlers|runtime|api)/|desk/test_(store|replay|plan)$")
 
@@ -105,6 +107,37 @@ def count(code, output):
     return passed, failed + lost
 
 
+class Times:
+    """How long each program took the last time, in build/check-times.json: what takes longest begins first, so that no
+    processor waits for it at the end."""
+
+    def __init__(self):
+        self.path = ROOT / "build/check-times.json"
+        try:
+            self.known = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            self.known = {}
+
+    def longest_first(self, names):
+        return sorted(names, key=lambda name: -self.known.get(name, 0))
+
+    def store(self, took):
+        self.known.update({name: round(seconds, 2) for name, seconds in took.items()})
+        self.path.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+
+
+def run_all(tally, programs, jobs):
+    """programs: {name: function that gives (code, output, seconds)}, several at once; what each one says is counted."""
+    times, took = Times(), {}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        running = {name: pool.submit(programs[name]) for name in times.longest_first(programs)}
+        for name in programs:
+            code, output, took[name] = running[name].result()
+            passed, failed = count(code, output)
+            tally.add(name, passed, failed, took[name], f"{output}\nexit {code}")
+    times.store(took)
+
+
 # ---- builds ----
 
 def setup(directory, options, env=None):
@@ -122,10 +155,12 @@ def matches(value, text):
     return (str(value).lower() if isinstance(value, bool) else str(value)) == text
 
 
-def build(tally, directory, options, targets=(), env=None):
-    """Configures and builds as much as can be built."""
+def build(tally, directory, options, wanted=None, targets=(), env=None):
+    """Configures and builds as much as can be built: everything, the named targets, or the tests that are wanted."""
     start = time.monotonic()
     code, output = setup(directory, options, env)
+    if code == 0 and wanted:
+        targets = programs_of(directory, wanted)
     if code == 0:
         code, output, _ = run(["ninja", "-C", directory, "-k", "0", f"-j{JOBS}", *targets], BUILD_SECONDS)
     if code != 0:  # ninja's progress lines hide the errors
@@ -150,18 +185,21 @@ def name_of(test):
 
 def run_tests(tally, kind, directory, wanted):
     """All tests of a build directory for which wanted("suite/name"); several at once."""
-    def go(test):
+    def program(test):
         env = {**SANITIZER_ENV, "CMOCKA_MESSAGE_OUTPUT": "TAP", **test["env"]}
-        return run(test["cmd"], test["timeout"] * (1 if kind == "plain" else 4), env, test["workdir"] or ROOT)
+        seconds = test["timeout"] * (1 if kind == "plain" else 4)
+        return lambda: run(test["cmd"], seconds, env, test["workdir"] or ROOT)
 
     tests = [test for test in tests_of(directory) if wanted(name_of(test))]
     if not tests:
         tally.add(f"{kind}: tests", 0, 1, 0, "no tests were found")
-    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        for test, (code, output, took) in zip(tests, pool.map(go, tests)):
-            passed, failed = count(code, output)
-            log = f"{output}\n{shlex.join(test['cmd'])}: exit {code}"
-            tally.add(f"{kind}: {name_of(test)}", passed, failed, took, log)
+    run_all(tally, {f"{kind}: {name_of(test)}": program(test) for test in tests}, JOBS)
+
+
+def programs_of(directory, wanted):
+    """The programs of these tests, as ninja names them."""
+    base = ROOT / directory
+    return sorted({str(Path(test["cmd"][0]).relative_to(base)) for test in tests_of(directory) if wanted(name_of(test))})
 
 
 # ---- parts ----
@@ -203,19 +241,21 @@ def is_json(text):
 
 
 def part_e2e(tally):
-    for file in sorted((ROOT / "tests/e2e").glob("test_*.py")):
-        code, output, took = run([sys.executable, str(file), "--redrive", "build/redrive"], E2E_SECONDS)
-        passed, failed = count(code, output)
-        tally.add(f"end to end: {file.stem}", passed, failed, took, output)
+    def program(file):
+        return lambda: run([sys.executable, str(file), "--redrive", "build/redrive"], E2E_SECONDS)
+
+    files = sorted((ROOT / "tests/e2e").glob("test_*.py"))
+    for alone, jobs in ((False, JOBS), (True, 1)):
+        run_all(tally, {f"end to end: {f.stem}": program(f) for f in files if (f.stem in ALONE) == alone}, jobs)
 
 
 def part_asan(tally):
-    build(tally, "build-asan", ["-Dtests=enabled", "-Db_sanitize=address,undefined", "-Doptimization=1"])
+    build(tally, "build-asan", ["-Dtests=enabled", "-Db_sanitize=address,undefined", "-Doptimization=1"], lambda name: True)
     run_tests(tally, "asan+ubsan", "build-asan", lambda name: True)
 
 
 def part_tsan(tally):
-    if build(tally, "build-tsan", ["-Dtests=enabled", "-Db_sanitize=thread", "-Doptimization=1"]):
+    if build(tally, "build-tsan", ["-Dtests=enabled", "-Db_sanitize=thread", "-Doptimization=1"], THREADED.match):
         run_tests(tally, "tsan", "build-tsan", THREADED.match)
 
 
@@ -228,7 +268,7 @@ def build_fuzz(tally):
         tally.add("build build-fuzz", 0, 1, 0, output or "no fuzz targets")
         return {}
     programs = [str(Path(program).relative_to(ROOT / "build-fuzz")) for program in targets.values()]
-    build(tally, "build-fuzz", [], programs)
+    build(tally, "build-fuzz", [], targets=programs)
     return targets
 
 

@@ -538,7 +538,7 @@ static void paused_and_cancelled_plans_are_told_again_after_a_restart(void **sta
 
 static void result_of_100000_letters_adds_up(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	enum { LETTERS = 10000 };
 #else
 	enum { LETTERS = 100000 };
