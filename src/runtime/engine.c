@@ -408,6 +408,8 @@ bool rdv_engine_ready(struct rdv_engine *e, const char **why)
 		*why = "the journal has failed";
 	else if (!atomic_load(&e->accepts))
 		*why = "starting or stopping";
+	else if (rdv_log_failed(e->log)) /* publishers know it before the core does */
+		*why = "the journal has failed";
 	if (*why)
 		return false;
 	rdv_log_space(e->log, &space);
