@@ -58,6 +58,7 @@ struct rdv_exchange {
 	bool on_worker, ran; /* a worker runs it; has run it to its end */
 	int64_t sleep_ms;    /* of an operation on a worker: to sleep when it returns */
 	struct rdv_exchange *next_work;
+	bool tokens_used;     /* who: known by a token */
 	struct rdv_token who; /* a copy: name, role; routes borrowed until the tokens are reloaded, so copied, too */
 	void *state;          /* of an operation that suspends; freed by state_free */
 	void (*state_free)(void *state);

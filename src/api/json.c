@@ -134,8 +134,7 @@ json_t *rdv_json_route(const struct rdv_route_status *r)
 			 "replays", counters(&r->account, LIST(replay_list)), "breaker", breaker, "budget", budget,
 			 "oldest_unfinished_ms", (json_int_t)r->oldest_unfinished_ms, "overdue_ms",
 			 (json_int_t)r->overdue_ms, "importance", r->importance_high ? "high" : "normal", "orphan",
-			 r->orphan, "detail",
-			 r->detail[0] ? r->detail : NULL);
+			 r->orphan, "detail", r->detail[0] ? r->detail : NULL);
 }
 
 /* ---- messages ---- */

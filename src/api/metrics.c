@@ -211,6 +211,21 @@ static void write_waiting_letters(struct rdv_buffer *out, const struct metric *m
 	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->desk_waiting);
 }
 
+static void write_oldest_letter(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
+{
+	rdv_buffer_printf(out, "redrive_%s %.3f\n", m->name, (double)r->engine.oldest_letter_ms / 1000);
+}
+
+static void write_unread(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
+{
+	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.unread);
+}
+
+static void write_unread_total(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
+{
+	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.unread_total);
+}
+
 static void write_ids(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
 {
 	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.ids);
@@ -247,7 +262,8 @@ static const struct metric table[] = {
 	 HISTOGRAM(delay_seconds)},
 	{"consumer_retry_active", "gauge", "Messages that wait for a retry or a delayed delivery.", ROUTE,
 	 ACCOUNT(waiting)},
-	{"retry_success_ratio", "gauge", "Of the attempts that ended with a verdict, those that were acked.", ROUTE,
+	{"retry_success_ratio", "gauge",
+	 "Of the attempts that ended with ack, retry or reject, firsts included, the part that was acked.", ROUTE,
 	 write_success_ratio, 0},
 	{"attempts_total", "counter", "Attempts that ended, by verdict.", ROUTE ", verdict", write_attempts, 0},
 	{"attempts_failed_total", "counter", "Failed attempts by attempt number.", ROUTE ", n", write_failed_by_attempt,
@@ -255,7 +271,8 @@ static const struct metric table[] = {
 	{"attempts_timeouts_total", "counter", "Attempts without an answer in time (also among the failed).", ROUTE,
 	 ACCOUNT(timeouts)},
 	{"handler_duration_seconds", "histogram", "Time of one call.", ROUTE, HISTOGRAM(handler_seconds)},
-	{"message_consume_age_seconds", "histogram", "From produced to handed to the handler.", ROUTE,
+	{"message_consume_age_seconds", "histogram",
+	 "From produced to handed to the handler (lease: offered to pullers), each attempt.", ROUTE,
 	 HISTOGRAM(age_seconds)},
 	{"business_reject_total", "counter", "Attempts the handler rejected.", ROUTE, ACCOUNT(rejected)},
 	{"dead_letter_total", "counter", "Letters since the start of the process, by reason.", ROUTE ", reason",
@@ -270,6 +287,11 @@ static const struct metric table[] = {
 	{"journal_bytes", "gauge", "The journal on disk.", "kind", write_journal, 0},
 	{"journal_sync_seconds", "histogram", "Time of one commit: write and sync.", "", write_sync, 0},
 	{"desk_waiting_letters", "gauge", "Letters on their way to the desk.", "", write_waiting_letters, 0},
+	{"desk_waiting_oldest_seconds", "gauge", "Age of the oldest letter on its way to the desk; 0 without one.", "",
+	 write_oldest_letter, 0},
+	{"unreadable_messages", "gauge", "Messages whose bodies cannot be read now: they wait, uncharged.", "",
+	 write_unread, 0},
+	{"unreadable_total", "counter", "Times that a body could not be read.", "", write_unread_total, 0},
 	{"publish_ids", "gauge", "Publish ids remembered.", "", write_ids, 0},
 	{"publish_ids_evicted_total", "counter", "Publish ids forgotten before their time, for want of room.", "",
 	 write_ids_evicted, 0},

@@ -152,6 +152,7 @@ static bool check_token(struct rdv_exchange *x)
 	const char *header = rdv_exchange_header(x, "Authorization");
 	bool good = false;
 	pthread_rwlock_rdlock(&api->access);
+	x->tokens_used = api->tokens_needed;
 	if (!api->tokens_needed) {
 		memcpy(x->who.name, "local", sizeof "local");
 		x->who.role = RDV_ROLE_ADMIN;

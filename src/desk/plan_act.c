@@ -1,8 +1,8 @@
 /* plan_act.c - the verbs of a plan: one table of what is allowed when, one transaction with its audit line.
  *
  * A verb changes the row and wakes the runner, which tells the lanes (replay.c). Approving takes the digest, so that
- * what is approved is what was seen, and is refused while a check has failed; author and approver may be the same here,
- * but a plan that nobody approved never starts. Any thread. */
+ * what is approved is what was seen, and is refused while a check has failed; whether author and approver may be the
+ * same is the caller's to say, but a plan that nobody approved never starts. The audit names both. Any thread. */
 #include <math.h>
 #include <stdio.h>
 #include "plan.h"
@@ -76,7 +76,7 @@ enum redrive_status rdv_plan_act(struct rdv_desk *d, const char *id, enum rdv_pl
 	struct act a = {verb, digest, rate, who};
 	struct rdv_plan row = {0}; /* not *out: id, digest and who may point into it */
 	struct rdv_desk_control *c = &d->control;
-	char detail[64] = "";
+	char detail[192] = "";
 	if ((unsigned)verb >= sizeof verbs / sizeof verbs[0])
 		return rdv_error_set(error, REDRIVE_INVALID, "no such verb");
 	if (verb == RDV_PLAN_RATE)
@@ -89,6 +89,8 @@ enum redrive_status rdv_plan_act(struct rdv_desk *d, const char *id, enum rdv_pl
 		rdv_error_set(error, status, "there is no plan '%.60s'", id);
 	if (status == REDRIVE_OK)
 		status = apply(&row, &a, error);
+	if (status == REDRIVE_OK && verb == RDV_PLAN_APPROVE)
+		snprintf(detail, sizeof detail, "author %s, approver %s", row.author, row.approver);
 	if (status == REDRIVE_OK)
 		status = rdv_desk_plan_update(c, &row);
 	struct rdv_desk_audit_entry entry = {who, verbs[verb].audit, row.id, detail};

@@ -210,12 +210,15 @@ void rdv_flight_take_back(struct rdv_engine *e, struct rdv_flight *f, int64_t de
 	end_flight(e, f);
 }
 
-/* Nobody was called; it goes out again. */
+/* Nobody was called; it goes out again, after a while. */
 static void give_back(struct rdv_engine *e, struct rdv_flight *f)
 {
-	rdv_call_set_transport(&f->call, RDV_TRANSPORT_SHUTDOWN, "the message could not be read now");
-	rdv_rules_judge(f->info->rules, f->info->name, &f->call.answer, &f->verdict);
-	conclude(e, f);
+	int64_t wait = rdv_unread_wait(e, f, f->job.reads[0].status == REDRIVE_IO);
+
+	if (wait < 0)
+		rdv_flight_damaged(e, f);
+	else
+		rdv_flight_take_back(e, f, wait);
 }
 
 /* Takes over what was read; false: a read goes on or the flight has ended. */
@@ -369,6 +372,8 @@ static void hand_over(struct rdv_engine *e, struct rdv_flight *f)
 		rdv_flight_take_back(e, f, 0);
 		return;
 	}
+	if (e->unread_count)
+		rdv_unread_forget(e, f);
 	f->stage = RDV_FLIGHT_OUT;
 	f->out_ms = e->now.mono.ms;
 	if (f->call.payload.size >= RDV_BODY_HINT)

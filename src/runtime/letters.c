@@ -18,6 +18,8 @@
 struct rdv_letter_job {
 	struct rdv_job job; /* first; reads: 0 body, 1 state */
 	struct rdv_letter_job *answer_next;
+	struct rdv_letter_job *older, *newer; /* all that are open */
+	int64_t began_ms;
 	struct rdv_engine *engine;
 	struct rdv_strand *strand;
 	struct rdv_route_info *info; /* shares */
@@ -299,9 +301,28 @@ void rdv_letter_fetch(struct rdv_job *job)
 
 /* ---- in the core thread ---- */
 
+/* Other threads ask how old the oldest is. */
+static void note_oldest(struct rdv_engine *e)
+{
+	atomic_store(&e->oldest_letter_ms, e->oldest_letter ? e->oldest_letter->began_ms : 0);
+}
+
+static void list_letter(struct rdv_engine *e, struct rdv_letter_job *l)
+{
+	l->began_ms = e->now.mono.ms;
+	l->older = e->newest_letter;
+	*(l->older ? &l->older->newer : &e->oldest_letter) = l;
+	e->newest_letter = l;
+	e->letters_open++;
+	note_oldest(e);
+}
+
 static void free_letter(struct rdv_engine *e, struct rdv_letter_job *l)
 {
 	e->letters_open--;
+	*(l->older ? &l->older->newer : &e->oldest_letter) = l->newer;
+	*(l->newer ? &l->newer->older : &e->newest_letter) = l->older;
+	note_oldest(e);
 	for (int i = 0; i < 2; i++)
 		rdv_block_unref(l->job.reads[i].block);
 	rdv_buffer_done(&l->state);
@@ -328,6 +349,7 @@ static void finish(struct rdv_engine *e, struct rdv_letter_job *l, enum redrive_
 		rdv_lane_lettered(l->strand->lane, e->now, l->seq, l->request, e->effects);
 		rdv_strand_nudge(e, l->strand);
 	}
+	e->letters_left += e->stopping && status != REDRIVE_OK;
 	if (status == REDRIVE_OK || status == REDRIVE_CLOSED || e->failed || e->stopping)
 		free_letter(e, l); /* else the lane resumes it at the next start */
 	else
@@ -417,6 +439,26 @@ static void start_letter(struct rdv_engine *e, struct rdv_letter_job *l)
 	rdv_job_queue(e, &l->job, true);
 }
 
+void rdv_letters_leave(struct rdv_engine *e)
+{
+	while (e->retry.first) {
+		struct rdv_letter_job *l = (struct rdv_letter_job *)e->retry.first;
+
+		e->retry.first = l->job.next;
+		free_letter(e, l);
+		e->letters_left++;
+	}
+	e->retry.end = &e->retry.first;
+}
+
+void rdv_letters_say_left(struct rdv_engine *e)
+{
+	if (e->letters_left)
+		rdv_engine_say(e, 1,
+			       "%llu letters could not be stored so far: they are durable, and go on at the next start",
+			       (unsigned long long)e->letters_left);
+}
+
 void rdv_letter_retry_due(struct rdv_engine *e)
 {
 	struct rdv_job *list = e->retry.first;
@@ -450,7 +492,7 @@ void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect)
 		rdv_engine_fail(e, "out of memory");
 		return;
 	}
-	e->letters_open++;
+	list_letter(e, l);
 	l->engine = e;
 	l->strand = s;
 	l->info = rdv_route_info_ref(s->route ? s->route->info : e->orphan_info);

@@ -295,6 +295,7 @@ static void put_close(struct rdv_engine *e)
 
 static void close_lanes(struct rdv_engine *e)
 {
+	rdv_letters_say_left(e);
 	if (e->failed)
 		return;
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
@@ -323,6 +324,7 @@ static bool wind_down(struct rdv_engine *e)
 	if (!e->drain_until) {
 		e->drain_until = e->now.mono.ms + e->options.drain_ms;
 		rdv_loop_stop_lanes(e);
+		rdv_letters_leave(e);
 		for (struct rdv_route *r = e->routes; r; r = r->next)
 			rdv_offers_recall(e, r->outlet); /* what pullers were only offered need not be waited for */
 	}

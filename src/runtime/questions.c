@@ -431,6 +431,11 @@ void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out)
 	rdv_writer_sync_times(&e->writer, &out->sync_seconds);
 	out->ids = rdv_topics_ids(e->topics, &out->ids_evicted);
 	out->desk_waiting = rdv_desk_waiting(e->desk);
+	out->unread = atomic_load(&e->unread_now);
+	out->unread_total = atomic_load(&e->unread_total);
+	out->oldest_letter_ms = atomic_load(&e->oldest_letter_ms);
+	if (out->oldest_letter_ms)
+		out->oldest_letter_ms = rdv_mono_now().ms - out->oldest_letter_ms;
 }
 
 struct metrics_question {

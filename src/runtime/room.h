@@ -227,6 +227,13 @@ struct rdv_window {
 	struct rdv_dedupe dedupe;
 };
 
+#define RDV_UNREAD_MAX 256
+struct rdv_unread { /* a message whose body could not be read */
+	const struct rdv_strand *strand;
+	uint64_t offset;
+	unsigned tries, waits; /* tries: that the device failed */
+};
+
 struct rdv_engine {
 	struct rdv_engine_options options;
 	char *dir;
@@ -284,6 +291,14 @@ struct rdv_engine {
 	struct rdv_lease_batch *decided; /* verdicts that wait to be durable */
 	struct rdv_job_list urgent, later;
 	uint64_t call_number, reads_open, letters_open;
+	struct rdv_unread unread[RDV_UNREAD_MAX];
+	size_t unread_count;
+	int64_t unread_said_ms;
+	_Atomic unsigned unread_now;
+	_Atomic uint64_t unread_total;
+	uint64_t letters_left; /* by a drain, to the next start */
+	struct rdv_letter_job *oldest_letter, *newest_letter;
+	_Atomic int64_t oldest_letter_ms; /* mono, when it was made; 0 = none is open */
 	bool failed, stopping, cut;
 	int64_t drain_until;
 	struct rdv_writer writer;
@@ -400,6 +415,11 @@ void rdv_lease_undecided(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_leases_step(struct rdv_engine *e);   /* late verdicts go on */
 void rdv_leases_settle(struct rdv_engine *e); /* at the end of a turn: its records are appended */
 
+/* ---- unread.c ---- */
+/* How long a message waits that could not be read now; -1: the device has failed it for good. */
+int64_t rdv_unread_wait(struct rdv_engine *e, const struct rdv_flight *f, bool device);
+void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f); /* it was read, or has ended */
+
 /* ---- flight_body.c ---- */
 void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);
 void rdv_flight_get_body(struct rdv_engine *e, struct rdv_flight *f);
@@ -420,6 +440,9 @@ void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect);
 void rdv_letter_answers(struct rdv_engine *e); /* what the desk stored */
 void rdv_letter_retry_due(struct rdv_engine *e);
 void rdv_letters_drop(struct rdv_engine *e);
+/* A drain begins: those that wait to be tried again are left to the next start. */
+void rdv_letters_leave(struct rdv_engine *e);
+void rdv_letters_say_left(struct rdv_engine *e);
 void rdv_outcome_report(struct rdv_engine *e, const struct rdv_effect *effect);
 /* Reads the letter of a replay as a BODY payload: in a reader's thread. */
 void rdv_letter_fetch(struct rdv_job *job);

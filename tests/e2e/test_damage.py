@@ -146,7 +146,15 @@ def no_byte_left_for_a_letter_keeps_its_message(redrive):
             until(lambda: b"\nredrive_desk_waiting_letters 1\n" in server.get("/metrics").body, why="the metric says that a letter waits")
             counts = server.counts("r")
             equal((counts["received"], counts["acked"]), (1, 0), "the message is there")
+            oldest = lambda: float(next(l for l in server.get("/metrics").body.decode().splitlines() if l.startswith("redrive_desk_waiting_oldest_seconds ")).split()[1])
+            until(lambda: oldest() > 0.1, why="and for how long")
+            until(lambda: b"oldest letter" in server.get("/readyz").body, why="/readyz tells it")
+            begin = time.monotonic()
+            equal(server.stop(), 0, "exit code")
+            assert time.monotonic() - begin < 15, "a drain does not wait for what is durable"
+            assert "could not be stored so far" in server.log(), "but says how many"
             (disk / "filler").unlink()
+            server.start()
             [letter] = until(server.letters, seconds=60, why="the letter is stored when there is room")
             equal((letter["message_id"], letter["reason"]), (id, "rejected"), "letter")
             equal(server.get(f"/v1/dead-letters/{letter['id']}/body").body, b"dies", "body")

@@ -292,6 +292,8 @@ def roles_and_scopes_are_kept(redrive):
             equal(server.request("POST", approve, {"digest": plan["digest"]}, bearer(tokens["p"])).status, 200, "an approver does")
             equal(server.request("POST", "/v1/replays", {"ids": [of["two"]]}, bearer(tokens["scoped"])).status in (403, 404, 422), True, "no plan out of scope")
             both = server.request("POST", "/v1/replays", {"q": "reason:rejected"}, bearer(tokens["a"])).json()
+            answer = server.request("POST", f"/v1/replays/{both['id']}/approve", {"digest": both["digest"]}, bearer(tokens["a"]))
+            equal((answer.status, "author" in answer.json()["detail"]), (403, True), "nobody approves his own plan")
             equal(ask("scoped", "GET", f"/v1/replays/{both['id']}"), 404, "a plan over other routes, too")
             equal(ask("scoped", "GET", f"/v1/replays/{both['id']}/letters"), 404, "its letters")
             equal(server.request("POST", f"/v1/replays/{both['id']}/cancel", {}, bearer(tokens["scoped"])).status, 404, "its verbs")

@@ -48,6 +48,23 @@ static bool check_plan(struct rdv_exchange *x)
 	return status == REDRIVE_OK;
 }
 
+/* With tokens a plan is approved by another subject than its author; without them there is only one. */
+static bool may_approve(struct rdv_exchange *x)
+{
+	struct rdv_plan *plan = calloc(1, sizeof *plan);
+	enum redrive_status status = get_plan(x, plan);
+	bool own = status == REDRIVE_OK && x->tokens_used && strcmp(plan->author, x->who.name) == 0;
+	if (status != REDRIVE_OK)
+		rdv_reply_status(x, status, status == REDRIVE_NOT_FOUND ? "there is no such plan" : NULL);
+	else if (own)
+		rdv_reply_problem(x, 403, NULL, "'%s' is the author of this plan: somebody else must approve it",
+				  x->who.name);
+	if (own)
+		rdv_desk_audit(x->desk, x->who.name, "replay approve refused", x->params[0], "its author is the same");
+	free(plan);
+	return status == REDRIVE_OK && !own;
+}
+
 /* ---- members of a new plan ---- */
 
 static bool read_texts(struct rdv_exchange *x, const json_t *body, const char *name, const char ***out, size_t *count)
@@ -320,7 +337,7 @@ static void act(struct rdv_exchange *x, const json_t *body, size_t v)
 			rdv_reply_field(x, "/rate", "must be a rate like 50/s");
 		return;
 	}
-	if (!check_plan(x))
+	if (!(verbs[v].verb == RDV_PLAN_APPROVE ? may_approve(x) : check_plan(x)))
 		return;
 	struct rdv_plan *plan = calloc(1, sizeof *plan);
 	enum redrive_status status =

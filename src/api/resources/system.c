@@ -1,9 +1,12 @@
 /* system.c - /healthz, /readyz, /metrics, /openapi.json, /v1/whoami. */
+#include <stdio.h>
 #include "../../base/text.h"
 #include "../api.h"
 #include "../json.h"
 #include "../metrics.h"
 #include "resources.h"
+
+#define LETTER_STUCK_MS 10000 /* then /readyz tells it; traffic can still be taken */
 
 void rdv_resource_health(struct rdv_exchange *x)
 {
@@ -13,10 +16,21 @@ void rdv_resource_health(struct rdv_exchange *x)
 void rdv_resource_ready(struct rdv_exchange *x)
 {
 	const char *why = NULL;
+	struct rdv_engine_metrics m;
+	char attention[128] = "";
+	rdv_engine_metrics(x->engine, &m);
+	if (m.oldest_letter_ms > LETTER_STUCK_MS)
+		snprintf(attention, sizeof attention, "the oldest letter has been on its way to the desk for %lld s",
+			 (long long)(m.oldest_letter_ms / 1000));
+	else if (m.unread)
+		snprintf(attention, sizeof attention, "%llu messages cannot be read now", (unsigned long long)m.unread);
 	if (rdv_engine_ready(x->engine, &why))
-		rdv_reply_json(x, 200, json_pack("{s:s}", "status", "ready"));
+		rdv_reply_json(
+			x, 200,
+			json_pack("{s:s, s:s*}", "status", "ready", "attention", attention[0] ? attention : NULL));
 	else
-		rdv_reply_problem(x, 503, NULL, "not ready: %s", why ? why : "unknown");
+		rdv_reply_problem(x, 503, NULL, "not ready: %s%s%s", why ? why : "unknown", attention[0] ? "; " : "",
+				  attention);
 }
 
 void rdv_resource_metrics(struct rdv_exchange *x)
