@@ -20,11 +20,37 @@ static struct rdv_slice root_class_of(const struct rdv_failure *f)
 	return found.size ? found : f->class;
 }
 
+#define SHORT_BYTES 512
+
+static uint8_t *put(uint8_t *to, struct rdv_slice s)
+{
+	to = rdv_put_varint(to, s.size);
+	if (s.size)
+		memcpy(to, s.data, s.size);
+	return to + s.size;
+}
+
+/* Neither text nor stack: the same bytes as below, without allocating. 0: it is not so short. */
+static uint64_t hash_short(struct rdv_slice route, const struct rdv_failure *f)
+{
+	uint8_t bytes[SHORT_BYTES + 5 * RDV_VARINT_MAX], *to = bytes;
+	struct rdv_slice class = root_class_of(f);
+
+	if (f->text.size || f->stack.size || route.size > SHORT_BYTES / 4 || class.size > SHORT_BYTES / 2 ||
+	    f->code.size > SHORT_BYTES / 4)
+		return 0;
+	to = put(put(put(to, route), class), f->code);
+	to = put(put(to, f->text), f->stack);
+	return rdv_xxh3(rdv_slice(bytes, (size_t)(to - bytes)));
+}
+
 uint64_t rdv_fingerprint(const char *route, const struct rdv_failure *failure)
 {
 	struct rdv_buffer all, part;
-	uint64_t hash;
+	uint64_t hash = hash_short(rdv_slice_text(route), failure);
 
+	if (hash)
+		return hash;
 	rdv_buffer_init(&all, 0);
 	rdv_buffer_init(&part, 0);
 	rdv_buffer_prefixed(&all, rdv_slice_text(route));

@@ -96,13 +96,17 @@ static enum redrive_status decode_hint(struct rdv_reader *r, struct rdv_slice pa
 	*out = (struct rdv_body){0};
 	if (status != REDRIVE_OK)
 		return status;
-	out->flags = rdv_read_u8(r);
-	rdv_read_u16(r);
-	*at = rdv_read_u32(r);
-	out->key_hash = rdv_read_u64(r);
-	out->not_before.ms = (int64_t)rdv_read_u64(r);
-	out->produced_at.ms = (int64_t)rdv_read_u64(r);
-	return r->failed ? REDRIVE_CORRUPT : REDRIVE_OK;
+	if (payload.size < RDV_BODY_HINT) {
+		r->failed = true;
+		return REDRIVE_CORRUPT;
+	}
+	out->flags = payload.data[1];
+	*at = rdv_get_u32(payload.data + 4);
+	out->key_hash = rdv_get_u64(payload.data + 8);
+	out->not_before.ms = (int64_t)rdv_get_u64(payload.data + 16);
+	out->produced_at.ms = (int64_t)rdv_get_u64(payload.data + 24);
+	r->at = payload.data + RDV_BODY_HINT;
+	return REDRIVE_OK;
 }
 
 enum redrive_status rdv_body_decode_hint(struct rdv_slice payload, struct rdv_body *out)

@@ -137,6 +137,22 @@ static void root_cause_counts_before_its_wrapper(void **state)
 	assert_int_not_equal(of("W", "", "", "W: x\nCaused by: A: 1\n"), of("W", "", "", "W: x\nCaused by: B: 1\n"));
 }
 
+static void a_failure_without_words_is_hashed_like_any(void **state)
+{
+	static const char long_route[300] = {[0 ... 298] = 'r'};
+	struct rdv_failure f = {.class = rdv_slice_text("Timeout"), .code = rdv_slice_text("503")};
+	struct rdv_buffer all;
+
+	assert_int_equal(rdv_fingerprint("r", &f), rdv_xxh3(rdv_slice("\1r\7Timeout\003503\0\0", 16)));
+	rdv_buffer_init(&all, 0);
+	rdv_buffer_prefixed(&all, rdv_slice_text(long_route));
+	rdv_buffer_prefixed(&all, f.class);
+	rdv_buffer_prefixed(&all, f.code);
+	rdv_buffer_append(&all, "\0\0", 2);
+	assert_int_equal(rdv_fingerprint(long_route, &f), rdv_xxh3(rdv_buffer_as_slice(&all)));
+	rdv_buffer_done(&all);
+}
+
 static void text_form_is_versioned_and_parses_back(void **state)
 {
 	char text[RDV_FINGERPRINT_TEXT];
@@ -188,6 +204,7 @@ int main(void)
 		cmocka_unit_test(one_cause_has_one_fingerprint),
 		cmocka_unit_test(other_causes_have_others),
 		cmocka_unit_test(root_cause_counts_before_its_wrapper),
+		cmocka_unit_test(a_failure_without_words_is_hashed_like_any),
 		cmocka_unit_test(text_form_is_versioned_and_parses_back),
 		cmocka_unit_test(fingerprint_of_a_sample_never_changes),
 		cmocka_unit_test(any_bytes_give_bounded_text),
