@@ -14,6 +14,7 @@ that the suite works, its figures mean little.
 import argparse
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import platform
@@ -85,6 +86,7 @@ def bench_ack(s):
     median = s.repeat("ack", lambda: s.figures("path_bench", "ack", f"dir={s.place}", "raw=1", f"seconds={1 if s.quick else 4}"))
     s.row("embedded: publish, handle, ack", median("per_s"), "messages/s", RAW, median("raw"), 0.5)
     s.row("embedded: publish, handle, ack: CPU, all threads", median("cpu"), "ns/message")
+    s.row("embedded: publish, handle, ack: CPU, core thread", median("rdv-core"), "ns/message", goal=400, at_most=True)
 
 
 def bench_retry(s):
@@ -93,6 +95,7 @@ def bench_retry(s):
         median = s.repeat(work, lambda w=work: s.figures("path_bench", w, f"dir={s.place}", "raw=1", f"seconds={2 if s.quick else 5}"))
         s.row(f"embedded: {name}", median("per_s"), "messages/s", RAW, median("raw"), 0.2)
         s.row(f"embedded: {name}: CPU, all threads", median("cpu"), "ns/message")
+        s.row(f"embedded: {name}: CPU, core thread", median("rdv-core"), "ns/message")
         if work == "retry":
             s.row("embedded: each fails once: lateness p99 at full load", median("late_p99"), "ms")
 
@@ -272,19 +275,41 @@ def bench_instructions(s):
     valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     few, many = (2000, 10000) if s.quick else (10000, 60000)
 
+    def lane(work, count):
+        return collected(subprocess.run([*valgrind, s.program("core_bench"), work, str(count)], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, text=True, check=True, timeout=300).stderr)
+
     def path(work, count):
-        done = subprocess.run([*valgrind, s.program("path_bench"), work, f"dir={s.place}", f"count={count}"], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, check=True, timeout=300)
-        return collected(done.stderr)
+        """Of all threads, and of the core thread alone: it is the one that books calls."""
+        out = f"{s.place}/callgrind"
+        done = subprocess.run([*valgrind[:2], "--separate-threads=yes", f"--callgrind-out-file={out}", s.program("path_bench"), work,
+                               f"dir={s.place}", f"count={count}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              check=True, timeout=300)
+        core = 0
+        for name in glob.glob(f"{out}*"):
+            with open(name, encoding="utf-8") as f:
+                text = f.read()
+            if "rdv_flight_book" in text:
+                core += int(re.search(r"^totals: (\d+)", text, re.M)[1])
+            os.unlink(name)
+        return collected(done.stderr), core
 
     def publish(count):
         with redrive_server(s, valgrind) as (port, process):
             s.figures("http_load", port, ADDRESS, "connections=64", f"count={count // 4}")
             process.send_signal(signal.SIGTERM)
             return collected(process.communicate(timeout=120)[1])
-    for name, run, scale in (("publish, handle, ack", lambda n: path("ack", n), 1), ("each fails once", lambda n: path("retry", n), 1),
-                             ("http publish, one a request", publish, 4)):
-        s.row(f"instructions: {name}", (run(many) - run(few)) / (many - few) * scale, "instructions/message")
+    def row(name, difference, scale=1):
+        s.row(f"instructions: {name}", difference / (many - few) * scale, "instructions/message")
+
+    for work, name in (("ack", "publish, handle, ack"), ("fail", "each fails once")):
+        row(f"the lane alone: {name}", lane(work, many) - lane(work, few))
+    for work, name in (("ack", "publish, handle, ack"), ("retry", "each fails once")):
+        all_many, core_many = path(work, many)
+        all_few, core_few = path(work, few)
+        row(name, all_many - all_few)
+        row(f"{name}: core thread", core_many - core_few)
+    row("http publish, one a request", publish(many) - publish(few), 4)
 
 
 BENCHES = {name[len("bench_"):]: function for name, function in list(globals().items()) if name.startswith("bench_")}
