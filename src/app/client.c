@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "../base/text.h"
 #include "client.h"
+#include "output.h"
 
 #define RESPONSE_MAX (256u << 20)
 
@@ -200,6 +201,72 @@ int rdv_client_post(struct rdv_client *c, const char *path, json_t *value, struc
 	struct rdv_request_body body = {rdv_slice_text(text), text ? headers : NULL, true};
 	int code = rdv_client_call(c, "POST", path, &body, out);
 	free(text);
+	return code;
+}
+
+int rdv_client_all(struct rdv_client *c, const char *path, json_t **out)
+{
+	json_t *items = json_array();
+	char cursor[1100] = "";
+	int code;
+	do {
+		struct rdv_buffer page;
+		struct rdv_response response;
+		rdv_buffer_init(&page, 1 << 16);
+		rdv_buffer_text(&page, path);
+		rdv_query_add(&page, "limit", "1000");
+		rdv_query_add(&page, "cursor", *cursor ? cursor : NULL);
+		code = rdv_client_call(c, "GET", rdv_buffer_string(&page), NULL, &response);
+		if (code == 0) {
+			json_array_extend(items, json_object_get(response.json, "items"));
+			snprintf(cursor, sizeof cursor, "%s", rdv_json_text(response.json, "next", 7));
+		}
+		rdv_response_done(&response);
+		rdv_buffer_done(&page);
+	} while (code == 0 && *cursor);
+	*out = json_pack("{s:o, s:n}", "items", items, "next");
+	return code;
+}
+
+static void show(const struct rdv_invocation *in, const json_t *answer,
+		 void (*print)(const struct rdv_invocation *in, const json_t *answer))
+{
+	if (in->json)
+		rdv_print_json(answer);
+	else
+		print(in, answer);
+}
+
+int rdv_client_show(const struct rdv_invocation *in, struct rdv_buffer *path,
+		    void (*print)(const struct rdv_invocation *in, const json_t *answer))
+{
+	struct rdv_client *c;
+	struct rdv_response response;
+	int code = rdv_client_open(in, &c);
+	if (code == 0) {
+		code = rdv_client_call(c, "GET", rdv_buffer_string(path), NULL, &response);
+		if (code == 0)
+			show(in, response.json, print);
+		rdv_response_done(&response);
+		rdv_client_close(c);
+	}
+	rdv_buffer_done(path);
+	return code;
+}
+
+int rdv_client_show_all(const struct rdv_invocation *in, const char *path,
+			void (*print)(const struct rdv_invocation *in, const json_t *answer))
+{
+	struct rdv_client *c;
+	json_t *all;
+	int code = rdv_client_open(in, &c);
+	if (code)
+		return code;
+	code = rdv_client_all(c, path, &all);
+	if (code == 0)
+		show(in, all, print);
+	json_decref(all);
+	rdv_client_close(c);
 	return code;
 }
 

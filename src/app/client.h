@@ -27,6 +27,15 @@ int rdv_client_call(struct rdv_client *c, const char *method, const char *path, 
 		    struct rdv_response *out);
 /* POST of a JSON value (may be NULL: an empty object is not sent); takes the reference. */
 int rdv_client_post(struct rdv_client *c, const char *path, json_t *value, struct rdv_response *out);
+/* Every item of a list, page after page, as one answer {items, next: null}; path without limit and cursor. *out: owned.
+ */
+int rdv_client_all(struct rdv_client *c, const char *path, json_t **out);
+/* A whole command: GET a path (done with it), and print the answer, as JSON or by `print`. */
+int rdv_client_show(const struct rdv_invocation *in, struct rdv_buffer *path,
+		    void (*print)(const struct rdv_invocation *in, const json_t *answer));
+/* The same of every page of a list. */
+int rdv_client_show_all(const struct rdv_invocation *in, const char *path,
+			void (*print)(const struct rdv_invocation *in, const json_t *answer));
 /* Streams a GET's body to a file; for `dead body`. */
 int rdv_client_download(struct rdv_client *c, const char *path, FILE *to);
 /* Appends "?name=value" or "&name=value", URL-encoded. value NULL: nothing. */

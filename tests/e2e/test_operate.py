@@ -550,6 +550,15 @@ def the_command_line_does_what_the_api_does(redrive):
 
 
 @test
+def every_route_is_listed_however_many(redrive):
+    routes = [{"name": f"r{i:04}", "source": {"topic": "t", "partitions": 1}, "handler": {"lease": {}}} for i in range(1050)]
+    with Server(redrive, *routes) as server:
+        listed = json.loads(server.cli("routes", "ls", "-o", "json").stdout)
+        equal((len({r["name"] for r in listed["items"]}), len(listed["items"]), listed["next"]), (1050, 1050, None), "routes ls")
+        equal(sum(line.startswith("r") and line[1:5].isdigit() for line in server.cli("status").stdout.splitlines()), 1050, "status")
+
+
+@test
 def openapi_lists_every_operation_that_answers(redrive):
     with Server(redrive, {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}}) as server:
         api = server.get("/openapi.json").json()

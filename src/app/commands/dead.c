@@ -19,10 +19,6 @@ static void print_letters(const struct rdv_invocation *in, const json_t *answer)
 	static const struct rdv_column columns[] = {{"letter", false, 26}, {"dead at", false, 24}, {"route", false, 8},
 						    {"reason", false, 9},  {"state", false, 8},    {"key", false, 0},
 						    {"message", false, 0}, {"error", false, 12}};
-	if (in->json) {
-		rdv_print_json(answer);
-		return;
-	}
 	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	size_t i;
 	json_t *letter;
@@ -51,10 +47,6 @@ static void print_letters(const struct rdv_invocation *in, const json_t *answer)
 
 static int run_ls(struct rdv_invocation *in)
 {
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
 	struct rdv_buffer path, q;
 	rdv_buffer_init(&path, 1 << 20);
 	rdv_buffer_init(&q, 1 << 16);
@@ -69,15 +61,8 @@ static int run_ls(struct rdv_invocation *in)
 	rdv_query_add(&path, "sort", rdv_option(in, RDV_OPT_SORT));
 	rdv_query_add(&path, "limit", rdv_option(in, RDV_OPT_LIMIT));
 	rdv_query_add(&path, "cursor", rdv_option(in, RDV_OPT_CURSOR));
-	struct rdv_response response;
-	code = rdv_client_call(c, "GET", rdv_buffer_string(&path), NULL, &response);
-	if (code == 0)
-		print_letters(in, response.json);
-	rdv_response_done(&response);
 	rdv_buffer_done(&q);
-	rdv_buffer_done(&path);
-	rdv_client_close(c);
-	return code;
+	return rdv_client_show(in, &path, print_letters);
 }
 
 const struct rdv_command rdv_command_dead_ls = {
@@ -124,7 +109,7 @@ static void print_member(const char *name, const char *text)
 	putchar('\n');
 }
 
-static void print_letter(const json_t *letter, const struct rdv_invocation *in)
+static void print_letter(const struct rdv_invocation *in, const json_t *letter)
 {
 	static const char *const members[] = {"id",
 					      "route",
@@ -174,22 +159,9 @@ static void letter_path(struct rdv_buffer *path, const char *id, const char *mor
 
 static int run_show(struct rdv_invocation *in)
 {
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
 	struct rdv_buffer path;
-	struct rdv_response response;
 	letter_path(&path, in->args[0], "");
-	code = rdv_client_call(c, "GET", rdv_buffer_string(&path), NULL, &response);
-	if (code == 0 && in->json)
-		rdv_print_json(response.json);
-	else if (code == 0)
-		print_letter(response.json, in);
-	rdv_response_done(&response);
-	rdv_buffer_done(&path);
-	rdv_client_close(c);
-	return code;
+	return rdv_client_show(in, &path, print_letter);
 }
 
 const struct rdv_command rdv_command_dead_show = {

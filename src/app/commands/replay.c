@@ -231,44 +231,36 @@ static int run_rate(struct rdv_invocation *in)
 	return act(in, "rate", json_pack("{s:s}", "rate", in->args[1]));
 }
 
-static int run_ls(struct rdv_invocation *in)
+static void print_plans(const struct rdv_invocation *in, const json_t *answer)
 {
 	static const struct rdv_column columns[] = {
 		{"plan", false, 8},   {"state", false, 9},      {"selected", true, 0},
 		{"acked", true, 0},   {"dead again", true, 0},  {"skipped", true, 0},
 		{"unknown", true, 0}, {"not reached", true, 0}, {"name", false, 0}};
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
-	struct rdv_response response;
-	code = rdv_client_call(c, "GET", "/v1/replays?limit=1000", NULL, &response);
-	if (code == 0 && in->json) {
-		rdv_print_json(response.json);
-	} else if (code == 0) {
-		static const char *const members[] = {"id",
-						      "state",
-						      "selected",
-						      "result.acked",
-						      "result.dead_again",
-						      "result.skipped",
-						      "result.unknown",
-						      "result.not_reached",
-						      "name"};
-		struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
-		size_t i;
-		json_t *plan;
-		json_array_foreach(json_object_get(response.json, "items"), i, plan)
-		{
-			for (size_t m = 0; m < sizeof members / sizeof members[0]; m++)
-				rdv_table_cell(t, "%s", rdv_json_text(plan, members[m], 0));
-			rdv_table_row(t);
-		}
-		rdv_table_print(t, in);
+	static const char *const members[] = {"id",
+					      "state",
+					      "selected",
+					      "result.acked",
+					      "result.dead_again",
+					      "result.skipped",
+					      "result.unknown",
+					      "result.not_reached",
+					      "name"};
+	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
+	size_t i;
+	json_t *plan;
+	json_array_foreach(json_object_get(answer, "items"), i, plan)
+	{
+		for (size_t m = 0; m < sizeof members / sizeof members[0]; m++)
+			rdv_table_cell(t, "%s", rdv_json_text(plan, members[m], 0));
+		rdv_table_row(t);
 	}
-	rdv_response_done(&response);
-	rdv_client_close(c);
-	return code;
+	rdv_table_print(t, in);
+}
+
+static int run_ls(struct rdv_invocation *in)
+{
+	return rdv_client_show_all(in, "/v1/replays", print_plans);
 }
 
 static bool is_over(const char *state)

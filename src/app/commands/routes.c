@@ -24,10 +24,6 @@ static void print_routes(const struct rdv_invocation *in, const json_t *answer)
 		{"acked", true, 0},       {"ready", true, 0},  {"waiting", true, 0}, {"held", true, 0},
 		{"in flight", true, 0},   {"dead", true, 0},   {"dropped", true, 0}, {"revoked", true, 0},
 		{"oldest", true, 0, true}};
-	if (in->json) {
-		rdv_print_json(answer);
-		return;
-	}
 	const json_t *items = json_object_get(answer, "items");
 	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	size_t i;
@@ -40,17 +36,7 @@ static void print_routes(const struct rdv_invocation *in, const json_t *answer)
 
 static int run_ls(struct rdv_invocation *in)
 {
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
-	struct rdv_response response;
-	code = rdv_client_call(c, "GET", "/v1/routes?limit=1000", NULL, &response);
-	if (code == 0)
-		print_routes(in, response.json);
-	rdv_response_done(&response);
-	rdv_client_close(c);
-	return code;
+	return rdv_client_show_all(in, "/v1/routes", print_routes);
 }
 
 const struct rdv_command rdv_command_status = {
@@ -92,24 +78,17 @@ static void print_members(const json_t *object, const char *prefix)
 	}
 }
 
+static void print_route(const struct rdv_invocation *in, const json_t *route)
+{
+	(void)in;
+	print_members(route, "");
+}
+
 static int run_show(struct rdv_invocation *in)
 {
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
 	struct rdv_buffer path;
-	struct rdv_response response;
 	route_path(&path, in->args[0], NULL);
-	code = rdv_client_call(c, "GET", rdv_buffer_string(&path), NULL, &response);
-	if (code == 0 && in->json)
-		rdv_print_json(response.json);
-	else if (code == 0)
-		print_members(response.json, "");
-	rdv_response_done(&response);
-	rdv_buffer_done(&path);
-	rdv_client_close(c);
-	return code;
+	return rdv_client_show(in, &path, print_route);
 }
 
 const struct rdv_command rdv_command_routes_show = {

@@ -80,15 +80,15 @@ static int loop(struct rdv_client *c, const struct rdv_invocation *in, int64_t i
 	struct reading before = {NULL, 0}, now;
 	int code = 0;
 	for (long n = 0; code == 0 && (limit == 0 || n < limit); n++) {
-		struct rdv_response response;
-		code = rdv_client_call(c, "GET", "/v1/routes?limit=1000", NULL, &response);
+		json_t *routes;
+		code = rdv_client_all(c, "/v1/routes", &routes);
 		if (code == 0) {
-			now = (struct reading){json_incref(response.json), rdv_mono_now_us()};
+			now = (struct reading){json_incref(routes), rdv_mono_now_us()};
 			draw(in, &now, before.routes ? &before : &now);
 			json_decref(before.routes);
 			before = now;
 		}
-		rdv_response_done(&response);
+		json_decref(routes);
 		if (code == 0 && n + 1 != limit && wait_key(interval))
 			break;
 	}

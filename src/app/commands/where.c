@@ -37,10 +37,6 @@ static void print_messages(const struct rdv_invocation *in, const json_t *answer
 		{"message", false, 20}, {"key", false, 0},          {"route", false, 0},
 		{"state", false, 9},    {"attempt", true, 7},       {"due at", false, 24},
 		{"behind", false, 0},   {"dead letter", false, 26}, {"waits for", false, 12, true}};
-	if (in->json) {
-		rdv_print_json(answer);
-		return;
-	}
 	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	const json_t *items = json_object_get(answer, "items");
 	size_t i;
@@ -61,10 +57,6 @@ static int run_where(struct rdv_invocation *in)
 	const char *key = rdv_option(in, 'k');
 	if ((key != NULL) == (in->arg_count == 1))
 		return rdv_command_fail(2, "name either a message id or --key");
-	struct rdv_client *c;
-	int code = rdv_client_open(in, &c);
-	if (code)
-		return code;
 	struct rdv_buffer path;
 	rdv_buffer_init(&path, 1 << 16);
 	rdv_buffer_text(&path, "/v1/messages");
@@ -76,14 +68,7 @@ static int run_where(struct rdv_invocation *in)
 	} else {
 		rdv_path_add(&path, in->args[0]);
 	}
-	struct rdv_response response;
-	code = rdv_client_call(c, "GET", rdv_buffer_string(&path), NULL, &response);
-	if (code == 0)
-		print_messages(in, response.json);
-	rdv_response_done(&response);
-	rdv_buffer_done(&path);
-	rdv_client_close(c);
-	return code;
+	return rdv_client_show(in, &path, print_messages);
 }
 
 const struct rdv_command rdv_command_where = {
