@@ -165,11 +165,9 @@ static void write_budget(struct rdv_buffer *out, const struct metric *m, const s
 static void write_success_ratio(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
 {
 	for (size_t i = 0; i < r->count; i++) {
-		const struct rdv_account *a = &r->routes[i].account;
-		/* Over all attempts since ever, firsts included: the account does not count acks of retries apart. */
-		uint64_t ended = a->succeeded + a->failed + a->rejected;
+		uint64_t ended = r->more[i].retries_ended;
 		labels(out, m, &r->routes[i], "");
-		rdv_buffer_printf(out, " %.6g\n", ended ? (double)a->succeeded / (double)ended : 1.0);
+		rdv_buffer_printf(out, " %.6g\n", ended ? (double)r->more[i].retries_acked / (double)ended : 1.0);
 	}
 }
 
@@ -263,8 +261,8 @@ static const struct metric table[] = {
 	{"consumer_retry_active", "gauge", "Messages that wait for a retry or a delayed delivery.", ROUTE,
 	 ACCOUNT(waiting)},
 	{"retry_success_ratio", "gauge",
-	 "Of the attempts that ended with ack, retry or reject, firsts included, the part that was acked.", ROUTE,
-	 write_success_ratio, 0},
+	 "Of the retries that ended with ack, retry or reject since the start, the part that was acked; 1 without any.",
+	 ROUTE, write_success_ratio, 0},
 	{"attempts_total", "counter", "Attempts that ended, by verdict.", ROUTE ", verdict", write_attempts, 0},
 	{"attempts_failed_total", "counter", "Failed attempts by attempt number.", ROUTE ", n", write_failed_by_attempt,
 	 0},

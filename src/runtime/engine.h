@@ -222,7 +222,8 @@ void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out);
 struct rdv_route_metrics { /* beyond the account */
 	struct rdv_histogram handler_seconds, age_seconds, delay_seconds;
 	uint64_t dead_by_reason[RDV_REASON_COUNT];
-	uint64_t retry_by_attempt[17]; /* verdict "retry" by attempt number, the last for more */
+	uint64_t retries_ended, retries_acked; /* with ack, retry or reject; and of these acked */
+	uint64_t retry_by_attempt[17];         /* verdict "retry" by attempt number, the last for more */
 };
 enum redrive_status rdv_engine_route_metrics(struct rdv_engine *e, const char *route,
 					     struct rdv_route_metrics *out) RDV_MUST_CHECK;

@@ -534,12 +534,25 @@ static void verdict(struct rdv_engine *e, struct rdv_flight *f)
 	end_flight(e, f);
 }
 
+/* How retries end; what was put off or cut off has not ended. */
+static void count_retry(struct rdv_route_metrics *m, const struct rdv_flight *f)
+{
+	bool acked = f->plain || f->verdict.kind == RDV_ACK;
+
+	if (acked || f->verdict.kind == RDV_REJECT ||
+	    (f->verdict.kind == RDV_RETRY && f->verdict.cause != RDV_CAUSE_SHUTDOWN))
+		m->retries_ended++;
+	m->retries_acked += acked;
+}
+
 static void count_verdict(struct rdv_engine *e, struct rdv_flight *f)
 {
 	struct rdv_route_metrics *m = &f->route->metrics;
 	uint32_t n = f->call.attempt;
 
 	rdv_histogram_add_ms(&m->handler_seconds, e->now.mono.ms - f->out_ms);
+	if (!f->first && !f->request)
+		count_retry(m, f);
 	if (!f->plain && f->verdict.kind == RDV_RETRY)
 		m->retry_by_attempt[n < 1 ? 0 : n > 17 ? 16 : n - 1]++;
 }

@@ -169,5 +169,19 @@ def where_says_what_it_waits_for(redrive):
             equal((place(server, ready)["state"], place(server, ready)["waiting_for"]), ("ready", "its route to be resumed"), "paused")
 
 
+@test
+def the_ratio_of_successful_retries_is_of_retries(redrive):
+    with Handler() as handler:
+        with Server(redrive, route("r", "t", handler.url, retry={"base": "20ms", "min": "10ms", "jitter": "none"}, breaker="off", budget="off")) as server:
+            handler.script(500, 200, body=b"once")
+            handler.script(500, 500, 422, body=b"never")
+            for body in (b"once", b"never", b"fine", b"fine"):
+                server.publish("t", body)
+            until(lambda: (server.counts("r")["acked"], server.counts("r")["dead"]) == (3, 1), why="all ended")
+            # retries: acked, failed, rejected
+            line = next(l for l in server.get("/metrics").body.decode().splitlines() if l.startswith("redrive_retry_success_ratio{"))
+            equal(float(line.split()[1]), 0.333333, "one of three retries")
+
+
 if __name__ == "__main__":
     main()
