@@ -252,6 +252,65 @@ static void leases_of_many_lengths_expire_in_their_order(void **state)
 	close_world(&w);
 }
 
+/* ---- offered, and shown ---- */
+
+static void what_nobody_has_leased_can_be_taken_away(void **state)
+{
+	struct lease_world w;
+	struct rdv_call *list, *c;
+	struct rdv_call *calls[3];
+	struct taken t;
+
+	open_world(&w);
+	for (int i = 0; i < 3; i++) {
+		calls[i] = kit_call((uint64_t)i + 1, NULL);
+		w.handler->ops->submit(w.handler, calls[i]);
+	}
+	assert_true(rdv_lease_is_offered(w.handler, calls[1]));
+	assert_true(rdv_lease_withdraw(w.handler, calls[1]));
+	assert_false(rdv_lease_withdraw(w.handler, calls[1])); /* it is not here any more */
+	kit_free(calls[1]);
+	t = take(&w, 1, 0);
+	assert_int_equal(t.ids[0], 1);
+	assert_false(rdv_lease_is_offered(w.handler, calls[0]));
+	assert_false(rdv_lease_withdraw(w.handler, calls[0])); /* somebody has it */
+	list = rdv_lease_recall(w.handler);
+	assert_ptr_equal(list, calls[2]);
+	assert_null(list->next);
+	kit_free(list);
+	assert_int_equal(kit_count(&w.sink), 0); /* none of them was completed */
+	assert_int_equal(rdv_lease_answer(w.handler, t.items[0].token, &ack, &w), REDRIVE_OK);
+	c = kit_wait(&w.sink, 1);
+	assert_ptr_equal(c->asker, &w);
+	kit_free(c);
+	close_world(&w);
+}
+
+/* While a lease is shown to its taker the handler is free, and the lease does not end. */
+static void each_without_lock(void *ctx, const struct rdv_leased *leased)
+{
+	struct lease_world *w = ctx;
+	struct rdv_lease_position at;
+
+	assert_false(rdv_lease_is_offered(w->handler, leased->call)); /* takes the handler's lock */
+	assert_int_equal(rdv_lease_position(w->handler, leased->token, &at), REDRIVE_OK);
+	assert_int_equal(at.offset, leased->call->offset);
+	assert_int_equal(rdv_lease_expire(w->handler, in(100000)), 0);
+	assert_int_equal(kit_count(&w->sink), 0);
+}
+
+static void a_lease_is_shown_without_the_lock_and_does_not_end_meanwhile(void **state)
+{
+	struct lease_world w;
+
+	open_world(&w);
+	submit(&w, 1, 1);
+	assert_int_equal(rdv_lease_take(w.handler, 1, 0, 50, each_without_lock, &w), REDRIVE_OK);
+	assert_int_equal(rdv_lease_expire(w.handler, in(100000)), -1);
+	kit_free(kit_wait(&w.sink, 1));
+	close_world(&w);
+}
+
 /* ---- waiting ---- */
 
 struct taker {
@@ -366,6 +425,8 @@ static void bad_options_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_nobody_has_leased_can_be_taken_away),
+		cmocka_unit_test(a_lease_is_shown_without_the_lock_and_does_not_end_meanwhile),
 		cmocka_unit_test(messages_are_leased_in_order_and_at_most_as_many_as_asked),
 		cmocka_unit_test(a_verdict_completes_the_call_once),
 		cmocka_unit_test(tokens_that_were_never_given_out_are_unknown),
