@@ -150,9 +150,47 @@ static void power_loss_under_load_loses_nothing_that_was_acknowledged(void **sta
 	}
 }
 
+/* A body that the device does not give: nobody is charged, it waits longer each time, and people can see it. */
+static void a_body_that_cannot_be_read_waits_uncharged_and_is_told(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(3);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine *e = start_engine(&eo, &o, 1);
+	struct rdv_engine_metrics m = {0};
+
+	(void)state;
+	assert_int_equal(rdv_engine_pause(e, "r", true), REDRIVE_OK);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	rdv_engine_free(e); /* so that no memory has its body */
+	e = start_engine(&eo, &o, 1);
+	rdv_faulty_fail(f, RDV_CALL_READ, 1, EIO, true);
+	assert_int_equal(rdv_engine_pause(e, "r", false), REDRIVE_OK);
+	for (int i = 0; i < 3000 && !m.unread; i++) {
+		usleep(10000);
+		rdv_engine_metrics(e, &m);
+	}
+	assert_int_equal(m.unread, 1);
+	WAIT_ACCOUNT(e, "r", waiting, 1);
+	assert_in_range(m.unread_total, 1, 3); /* not ten times a second */
+	rdv_faulty_fail(f, 0, 0, 0, false);
+	WAIT_ACCOUNT(e, "r", acked, 1);
+	rdv_engine_metrics(e, &m);
+	assert_int_equal(m.unread, 0);
+	assert_int_equal(status_of(e, "r").account.shutdowns, 0);
+	assert_int_equal(h->seen[0].attempt, 1);
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_body_that_cannot_be_read_waits_uncharged_and_is_told),
 		cmocka_unit_test(a_failed_sync_fails_the_engine_and_nothing_acknowledged_is_lost),
 		cmocka_unit_test(a_full_disk_refuses_new_messages_and_still_records_outcomes),
 		cmocka_unit_test(power_loss_under_load_loses_nothing_that_was_acknowledged),
