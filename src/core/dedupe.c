@@ -19,14 +19,16 @@ static uint32_t *item_link(void *owner, uint32_t ref)
 }
 
 /* Positions are dense, and neighbours should not share buckets' bits alone: multiplied by the golden ratio. */
-static uint64_t owner_hash_of(uint64_t seq)
+static uint64_t owner_hash_of(struct rdv_dedupe_owner owner)
 {
-	return (seq * 0x9e3779b97f4a7c15ull) >> 20;
+	return ((owner.seq ^ (uint64_t)owner.stream << 40) * 0x9e3779b97f4a7c15ull) >> 20;
 }
 
 static uint64_t owner_hash(void *owner, uint32_t ref)
 {
-	return owner_hash_of(rdv_dedupe_at(owner, ref)->owner_seq);
+	const struct rdv_dedupe_item *i = rdv_dedupe_at(owner, ref);
+
+	return owner_hash_of((struct rdv_dedupe_owner){i->owner_seq, i->owner_stream});
 }
 
 static uint32_t *owner_link(void *owner, uint32_t ref)
@@ -63,16 +65,16 @@ uint32_t rdv_dedupe_find(const struct rdv_dedupe *d, struct rdv_hash128 key)
 	return ref;
 }
 
-uint32_t rdv_dedupe_owned(const struct rdv_dedupe *d, uint64_t owner_seq)
+uint32_t rdv_dedupe_owned(const struct rdv_dedupe *d, struct rdv_dedupe_owner owner)
 {
-	uint32_t ref = rdv_map_first(&d->by_owner, owner_hash_of(owner_seq));
+	uint32_t ref = rdv_map_first(&d->by_owner, owner_hash_of(owner));
 
-	while (ref && rdv_dedupe_at(d, ref)->owner_seq != owner_seq)
+	while (ref && !rdv_dedupe_is_owner(rdv_dedupe_at(d, ref), owner))
 		ref = rdv_dedupe_at(d, ref)->owner_link;
 	return ref;
 }
 
-uint32_t rdv_dedupe_claim(struct rdv_dedupe *d, struct rdv_hash128 key, uint64_t owner_seq)
+uint32_t rdv_dedupe_claim(struct rdv_dedupe *d, struct rdv_hash128 key, struct rdv_dedupe_owner owner)
 {
 	uint32_t ref = rdv_chunks_take(&d->items);
 	struct rdv_dedupe_item *i;
@@ -81,7 +83,8 @@ uint32_t rdv_dedupe_claim(struct rdv_dedupe *d, struct rdv_hash128 key, uint64_t
 		return 0;
 	i = rdv_dedupe_at(d, ref);
 	i->key = key;
-	i->owner_seq = owner_seq;
+	i->owner_seq = owner.seq;
+	i->owner_stream = owner.stream;
 	i->state = RDV_DEDUPE_PROCESSING;
 	if (rdv_map_insert(&d->map, ref) != REDRIVE_OK)
 		goto fail;

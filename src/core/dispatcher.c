@@ -119,9 +119,21 @@ void rdv_dispatcher_remove(struct rdv_dispatcher *d, struct rdv_lane *lane)
 	}
 }
 
+/* What happened to a lane may have changed what its siblings can dispatch. */
+static void touch_stirred(struct rdv_dispatcher *d, const struct rdv_lane *lane)
+{
+	for (struct rdv_lane *s = lane->sibling; s && s != lane; s = s->sibling) {
+		if (!s->stirred || s->slot >= d->count || d->slots[s->slot].lane != s)
+			continue;
+		s->stirred = false;
+		touch_slot(d, s->slot);
+	}
+}
+
 void rdv_dispatcher_touch(struct rdv_dispatcher *d, struct rdv_lane *lane)
 {
 	touch_slot(d, lane->slot);
+	touch_stirred(d, lane);
 }
 
 static void look(struct rdv_dispatcher *d, struct slot *s, struct rdv_now now)
@@ -138,6 +150,7 @@ static void visit(struct rdv_dispatcher *d, uint32_t i, struct rdv_now now, stru
 
 	s->touched = false;
 	s->wake = rdv_lane_tick(s->lane, now, out).ms;
+	touch_stirred(d, s->lane);
 	look(d, s, now);
 }
 
@@ -305,7 +318,7 @@ enum redrive_status rdv_dispatcher_verdict(struct rdv_dispatcher *d, struct rdv_
 
 	if (status != REDRIVE_OK)
 		return status;
-	touch_slot(d, lane->slot);
+	rdv_dispatcher_touch(d, lane);
 	rdv_dispatcher_refund(d, now, lane, out);
 	return status;
 }

@@ -78,6 +78,7 @@ void rdv_lane_free(struct rdv_lane *l)
 {
 	if (!l)
 		return;
+	rdv_lane_unlink_sibling(l);
 	rdv_rules_unref(l->rules);
 	rdv_positions_done(&l->by_seq);
 	rdv_schedule_done(&l->wheel);

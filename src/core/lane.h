@@ -140,6 +140,15 @@ void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t ta
 /* Until it is said again, with NULL for the lane's own: the ends of calls (rdv_lane_verdict, _take_back, _damaged,
  * _dedupe) are booked at this target, for this route of it. */
 void rdv_lane_granted_by(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);
+/* Lanes of one route and partition, its own and those that it has adopted, keep one order of their keys: G1 to G4 hold
+ * over all of them. `l` joins `to` and its siblings, when it is made (before rdv_lane_opened) or when it is adopted;
+ * all of them belong to one target. A lane leaves when it is stopped, with all the others, or freed. false: one of the
+ * two has no order by key; they stay apart. */
+bool rdv_lane_add_sibling(struct rdv_lane *l, struct rdv_lane *to, struct rdv_now now, struct rdv_effects *out);
+void rdv_lane_leave_siblings(struct rdv_lane *l, struct rdv_now now, struct rdv_effects *out);
+enum rdv_order rdv_lane_order(const struct rdv_lane *l);
+/* The lane's keys of the idempotency window go over to another one, NULL = its own; no call of it is open. */
+void rdv_lane_move_dedupe(struct rdv_lane *l, struct rdv_dedupe *to, struct rdv_now now, struct rdv_effects *out);
 /* A clean end: CLOSE. */
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 

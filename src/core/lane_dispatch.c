@@ -153,8 +153,8 @@ bool rdv_lane_dispatch(struct rdv_lane *l, struct rdv_now now, const struct rdv_
 	struct rdv_entry *e;
 	uint32_t ref;
 
-	if (rdv_lane_overloaded(l, now))
-		return false; /* since the dispatcher asked, time went on: rule 8 */
+	if (l->stopped || rdv_lane_overloaded(l, now))
+		return false; /* since the dispatcher asked, it was stopped, or time went on: rule 8 */
 	do {
 		ref = rdv_lane_pop(l, grant->class, grant);
 		if (!ref)

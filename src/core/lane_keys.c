@@ -117,33 +117,43 @@ static uint32_t candidate(const struct rdv_lane *l, const struct rdv_key *k)
 {
 	uint32_t ref = k->first;
 
-	if (k->closed)
+	if (k->closed || (l->sibling && rdv_lane_gate_closed(l, k)))
 		while (ref && !rdv_lane_entry(l, ref)->replay)
 			ref = k->replays ? rdv_lane_entry(l, ref)->member : 0;
 	return ref;
 }
 
-/* The one whose turn it was steps back when a smaller position joins (G2) or the gate closes. false: it is at the
- * handler. */
-static bool turn_is_free(struct rdv_lane *l, struct rdv_key *k, uint32_t next)
+/* The one whose turn it was steps back when a smaller position joins (G2) or the gate closes: *back is its position.
+ * false: it is at the handler. */
+static bool turn_is_free(struct rdv_lane *l, struct rdv_key *k, uint32_t next, uint64_t *back)
 {
 	if (!k->turn || k->turn == next)
 		return !k->turn;
 	if (rdv_lane_entry(l, k->turn)->state == RDV_STATE_IN_FLIGHT)
 		return false;
+	*back = rdv_lane_entry(l, k->turn)->seq;
 	rdv_lane_unready(l, k->turn, RDV_STATE_HELD);
 	k->turn = 0;
 	return true;
 }
 
-static void promote_ordered(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out)
+/* The one that may go now; 0: none, and whose turn it was steps back. */
+static uint32_t next_to_go(const struct rdv_lane *l, const struct rdv_key *k)
+{
+	uint32_t ref = k->blocked ? 0 : candidate(l, k);
+
+	return ref && l->sibling && !rdv_lane_siblings_let(l, k, ref) ? 0 : ref;
+}
+
+static void promote_ordered(struct rdv_lane *l, uint32_t key, struct rdv_now now, uint64_t *back,
+			    struct rdv_effects *out)
 {
 	for (;;) {
 		struct rdv_key *k = rdv_order_key(&l->order, key);
-		uint32_t ref = k->blocked ? 0 : candidate(l, k); /* blocked: whose turn it was steps back, too */
+		uint32_t ref = next_to_go(l, k);
 		struct rdv_entry *e;
 
-		if (!turn_is_free(l, k, ref) || !ref)
+		if (!turn_is_free(l, k, ref, back) || !ref)
 			return;
 		e = rdv_lane_entry(l, ref);
 		if (e->state != RDV_STATE_HELD || e->doubles || e->todo == RDV_TODO_CRASH)
@@ -174,12 +184,12 @@ uint32_t rdv_lane_next_of_key(const struct rdv_lane *l, const struct rdv_key *k)
 	return by_key(l) ? candidate(l, k) : first_replay(l, k);
 }
 
-static void promote_unordered(struct rdv_lane *l, uint32_t key)
+static void promote_unordered(struct rdv_lane *l, uint32_t key, uint64_t *back)
 {
 	struct rdv_key *k = rdv_order_key(&l->order, key);
 	uint32_t replay = first_replay(l, k);
 
-	if (!turn_is_free(l, k, replay))
+	if (!turn_is_free(l, k, replay, back))
 		return;
 	if (replay) {
 		if (k->blocked)
@@ -199,14 +209,30 @@ static void promote_unordered(struct rdv_lane *l, uint32_t key)
 	rdv_order_drop_idle(&l->order, key);
 }
 
+void rdv_lane_promote_here(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out)
+{
+	uint64_t back = RDV_NOBODY;
+
+	if (by_key(l))
+		promote_ordered(l, key, now, &back, out);
+	else
+		promote_unordered(l, key, &back);
+	if (back != RDV_NOBODY)
+		rdv_lane_dedupe_held(l, back, now, out);
+}
+
 void rdv_lane_promote(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out)
 {
-	if (!rdv_order_key(&l->order, key)->used)
+	const struct rdv_key *k = rdv_order_key(&l->order, key);
+
+	if (!k->used)
 		return; /* nothing is left of it */
-	if (by_key(l))
-		promote_ordered(l, key, now, out);
-	else
-		promote_unordered(l, key);
+	if (l->sibling) {
+		rdv_lane_promote_siblings(l, k->hash, now, out);
+		if (!k->used)
+			return;
+	}
+	rdv_lane_promote_here(l, key, now, out);
 }
 
 void rdv_lane_arrive(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_effects *out)

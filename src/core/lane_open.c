@@ -182,9 +182,7 @@ void rdv_lane_opened(struct rdv_lane *l, struct rdv_now now, uint64_t next_offse
 	rdv_lane_open_dedupe(l);
 	l->folding = false;
 	open_entries(l, unclean, now, out);
-	for (uint32_t key = 0; (key = rdv_order_each(&l->order, key)) != 0;) {
-		rdv_lane_promote(l, key, now, out);
-	}
+	rdv_lane_promote_all(l, now, out);
 	rdv_lane_open_requests(l, out);
 	if (l->overdue_at_open > 1000 && l->target)
 		rdv_target_backlog_opened(l->target, now, l->throughput);

@@ -11,6 +11,7 @@
  *   lane_dedupe.c    the idempotency window
  *   lane_requests.c  the inbox, as kept and as recorded
  *   lane_replay.c    replays and their plans
+ *   lane_siblings.c  adopted lanes: one order of a key over several lanes
  *   lane_operate.c   revoke, release
  *   lane_recover.c   the fold of the records
  *   lane_open.c      opening, suspect mode, our own crash
@@ -95,8 +96,10 @@ struct rdv_inbox_item { /* an open or finished request */
 
 struct rdv_lane {
 	uint32_t stream, partition, partition_stream, target_route;
-	char *route, *topic; /* own */
-	uint32_t slot;       /* the dispatcher's */
+	char *route, *topic;      /* own */
+	struct rdv_lane *sibling; /* ring of those that keep one order with it; NULL = alone */
+	bool stirred;             /* a sibling changed what it could dispatch: for the dispatcher */
+	uint32_t slot;            /* the dispatcher's */
 	uint64_t start, epoch, next;
 	struct rdv_lane_policy policy;
 	struct rdv_rules *rules;    /* shares */
@@ -222,6 +225,7 @@ void rdv_lane_arrive(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struc
 void rdv_lane_join(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_leave(struct rdv_lane *l, uint32_t ref); /* out of its key's order, if it is in it */
 void rdv_lane_promote(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out);
+void rdv_lane_promote_here(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out);
 void rdv_lane_unblock_key(struct rdv_lane *l, uint32_t key, struct rdv_now now, struct rdv_effects *out);
 uint32_t rdv_lane_next_of_key(const struct rdv_lane *l,
 			      const struct rdv_key *k); /* the member whose turn it is; 0 = none */
@@ -233,6 +237,16 @@ void rdv_lane_call_began(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_call_ended(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_hold_for_history(struct rdv_lane *l, uint32_t ref);
 void rdv_lane_resume(struct rdv_lane *l, uint32_t ref, struct rdv_now now, int64_t delay, struct rdv_effects *out);
+
+/* ---- lane_siblings.c; but for the first, of a lane that has siblings ---- */
+bool rdv_lane_gate_closed(const struct rdv_lane *l, const struct rdv_key *k); /* in any of them */
+/* May `ref`, the next of its key in this lane, go before all that the siblings have of the key? */
+bool rdv_lane_siblings_let(const struct rdv_lane *l, const struct rdv_key *k, uint32_t ref);
+void rdv_lane_promote_siblings(struct rdv_lane *l, uint64_t hash, struct rdv_now now, struct rdv_effects *out);
+/* All keys of a lane and its siblings, when all are open. */
+void rdv_lane_promote_all(struct rdv_lane *l, struct rdv_now now, struct rdv_effects *out);
+struct rdv_lane *rdv_lane_unlink_sibling(struct rdv_lane *l); /* one of those it leaves; NULL = it was alone */
+bool rdv_lane_check_siblings(const struct rdv_lane *l, const struct rdv_key *k);
 
 /* ---- lane_dispatch.c ---- */
 uint64_t rdv_lane_message_id(const struct rdv_lane *l, uint64_t seq); /* among a target's messages; never 0 */

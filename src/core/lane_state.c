@@ -152,7 +152,7 @@ static void kill_followers(struct rdv_lane *l, uint32_t key, uint64_t dead, stru
 	for (; ref; ref = next) {
 		struct rdv_entry *e = rdv_lane_entry(l, ref);
 		next = e->member;
-		if (e->replay || e->seq < dead)
+		if (e->replay || e->seq <= dead)
 			continue;
 		l->follower_of = dead;
 		rdv_lane_die(l, ref, now, RDV_REASON_FOLLOWER, NULL, out);
@@ -163,10 +163,14 @@ static void kill_followers(struct rdv_lane *l, uint32_t key, uint64_t dead, stru
 static void after_dead(struct rdv_lane *l, uint32_t key, uint64_t dead, struct rdv_now now, struct rdv_effects *out)
 {
 	const struct rdv_key *k = rdv_order_key(&l->order, key);
+	uint64_t hash = k->hash;
 
-	if (l->policy.after_dead == RDV_AFTER_FOLLOW)
+	if (l->policy.after_dead == RDV_AFTER_FOLLOW) {
 		kill_followers(l, key, dead, now, out);
-	else if (l->policy.after_dead == RDV_AFTER_HOLD && !k->closed)
+		for (struct rdv_lane *s = l->sibling; s && s != l; s = s->sibling)
+			if ((key = rdv_order_find(&s->order, hash)) != 0)
+				kill_followers(s, key, dead, now, out);
+	} else if (l->policy.after_dead == RDV_AFTER_HOLD && !k->closed)
 		rdv_lane_set_gate(l, key, true, dead, out);
 }
 

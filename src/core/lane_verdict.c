@@ -249,7 +249,7 @@ static void acked(struct rdv_lane *l, struct ending *x, struct rdv_effects *out)
 		rdv_lane_die(l, x->ref, x->now, RDV_REASON_REVOKED, NULL, out);
 		return;
 	}
-	if (l->policy.dedupe.by != RDV_DEDUPE_OFF)
+	if (l->dedupe->by_owner.count) /* also when a reload has turned it off: others may wait for this one */
 		rdv_lane_dedupe_end(l, x->e->seq, x->now, !drop, x->verdict->answer, out);
 	rdv_lane_finish(l, x->ref, x->now, drop ? RDV_STATE_DROPPED : RDV_STATE_ACKED, out);
 }

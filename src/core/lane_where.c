@@ -3,16 +3,25 @@
 #include "lane_parts.h"
 #include "target_state.h"
 
-/* The first unfinished message of the key; for that one itself, what is at the handler, or the letter that closed the
- * gate. */
-static uint64_t behind_what(const struct rdv_lane *l, uint32_t key, uint64_t seq)
+/* The first unfinished message of the key, in this lane or a sibling; for that one itself, what is at the handler, or
+ * the letter that closed the gate. */
+static uint64_t behind_what(const struct rdv_lane *l, uint64_t hash, uint64_t seq)
 {
-	const struct rdv_key *k = rdv_order_key(&l->order, key);
-	uint64_t first = k->first ? rdv_lane_entry(l, k->first)->seq : RDV_NOBODY;
-	uint64_t turn = k->turn ? rdv_lane_entry(l, k->turn)->seq : RDV_NOBODY;
+	uint64_t first = RDV_NOBODY, turn = RDV_NOBODY;
+	const struct rdv_lane *s = l;
 
-	if (k->closed)
-		return k->letter_seq;
+	do {
+		uint32_t key = rdv_order_find(&s->order, hash);
+		const struct rdv_key *k = key ? rdv_order_key(&s->order, key) : NULL;
+
+		if (k && k->closed)
+			return k->letter_seq;
+		if (k && k->first && rdv_lane_entry(s, k->first)->seq < first)
+			first = rdv_lane_entry(s, k->first)->seq;
+		if (k && k->turn && rdv_lane_entry(s, k->turn)->seq < turn)
+			turn = rdv_lane_entry(s, k->turn)->seq;
+		s = s->sibling;
+	} while (s && s != l);
 	return turn < first || first == seq ? turn : first;
 }
 
@@ -22,7 +31,7 @@ static enum rdv_held_by held_by(const struct rdv_lane *l, const struct rdv_entry
 		return RDV_HELD_BY_DOUBLE;
 	if (e->replay && rdv_lane_plan_paused(l, e))
 		return RDV_HELD_BY_PLAN;
-	return key && rdv_order_key(&l->order, key)->closed ? RDV_HELD_BY_GATE : RDV_HELD_BY_KEY;
+	return key && rdv_lane_gate_closed(l, rdv_order_key(&l->order, key)) ? RDV_HELD_BY_GATE : RDV_HELD_BY_KEY;
 }
 
 static enum rdv_state shown_as(const struct rdv_entry *e)
@@ -64,7 +73,7 @@ enum redrive_status rdv_lane_where(const struct rdv_lane *l, struct rdv_now now,
 		out->due.ms = rdv_ms_add(now.wall.ms, rdv_lane_due(e) - now.mono.ms);
 	if (e->state == RDV_STATE_HELD) {
 		key = rdv_lane_key_of(l, e);
-		out->behind = key ? behind_what(l, key, seq) : RDV_NOBODY;
+		out->behind = key ? behind_what(l, rdv_order_key(&l->order, key)->hash, seq) : RDV_NOBODY;
 		out->held_by = held_by(l, e, key);
 	}
 	return REDRIVE_OK;
@@ -116,9 +125,17 @@ size_t rdv_lane_find_key(const struct rdv_lane *l, uint64_t key_hash, uint32_t *
 
 uint32_t rdv_lane_held_of_key(const struct rdv_lane *l, uint64_t key_hash)
 {
-	uint32_t key = l->policy.order == RDV_ORDER_KEY && key_hash ? rdv_order_find(&l->order, key_hash) : 0;
+	const struct rdv_lane *s = l;
+	uint32_t held = 0;
 
-	return key ? rdv_order_key(&l->order, key)->refs : 0;
+	if (l->policy.order != RDV_ORDER_KEY || !key_hash)
+		return 0;
+	do {
+		uint32_t key = rdv_order_find(&s->order, key_hash);
+		held += key ? rdv_order_key(&s->order, key)->refs : 0;
+		s = s->sibling;
+	} while (s && s != l);
+	return held;
 }
 
 const struct rdv_account *rdv_lane_account(const struct rdv_lane *l)
@@ -162,6 +179,11 @@ size_t rdv_lane_bytes(const struct rdv_lane *l)
 uint32_t rdv_lane_stream(const struct rdv_lane *l)
 {
 	return l->stream;
+}
+
+enum rdv_order rdv_lane_order(const struct rdv_lane *l)
+{
+	return l->policy.order;
 }
 
 struct rdv_target *rdv_lane_target(const struct rdv_lane *l)
@@ -235,7 +257,12 @@ static bool check_key_rules(const struct rdv_lane *l, const char **what)
 		const struct rdv_entry *e = next ? rdv_lane_entry(l, next) : NULL;
 
 		if (e && e->state == RDV_STATE_HELD)
-			HOLDS(e->doubles || e->todo == RDV_TODO_CRASH, "the next of a key is not held for nothing");
+			HOLDS(e->doubles || e->todo == RDV_TODO_CRASH ||
+				      (l->sibling && !rdv_lane_siblings_let(l, k, next)),
+			      "the next of a key is not held for nothing");
+		HOLDS(rdv_lane_check_siblings(l, k), "G1: a key's turn is in one lane of a route");
+		if (l->sibling && k->turn && rdv_lane_entry(l, k->turn)->state == RDV_STATE_READY)
+			HOLDS(rdv_lane_siblings_let(l, k, k->turn), "G2: the smallest position of all lanes goes");
 		HOLDS(k->refs || k->first || k->turn || k->blocked || k->closed || k->replays,
 		      "an idle key is given back");
 	}

@@ -460,8 +460,10 @@ enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean)
 	for (struct rdv_feed *f = e->feeds; f; f = f->next)
 		f->next_offset = rdv_topic_next_offset(f->topic, f->partition);
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (!s->route && s->end == UINT64_MAX) {
-			s->end = rdv_topic_next_offset(s->feed->topic, s->feed->partition);
+		if (!s->route && !s->orphan) { /* for good, whatever routes come later */
+			s->orphan = true;
+			if (s->end == UINT64_MAX)
+				s->end = rdv_topic_next_offset(s->feed->topic, s->feed->partition);
 			if (rdv_strand_mark(e, s) != REDRIVE_OK)
 				return REDRIVE_FAILED;
 		}

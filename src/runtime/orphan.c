@@ -20,12 +20,16 @@ static void let_go(struct rdv_engine *e, struct rdv_route *r)
 		if (s->route != r)
 			continue;
 		if (s->lane) {
+			rdv_lane_leave_siblings(s->lane, e->now, e->effects);
+			rdv_lane_move_dedupe(s->lane, NULL, e->now, e->effects);
+			rdv_strand_touch(e, s);
 			rdv_dispatcher_remove(r->seat->unit->dispatcher, s->lane);
 			rdv_lane_move_to(s->lane, e->orphan_target, 0);
 			rdv_lane_stop(s->lane);
 		}
 		s->route = NULL;
 	}
+	rdv_trim_again(e);
 	rdv_route_free(e, r);
 }
 
@@ -69,7 +73,13 @@ enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_rout
 	rdv_lane_reload(s->lane, &r->options.lane, r->info->rules);
 	if (rdv_lane_paused(s->lane) != paused)
 		rdv_lane_pause(s->lane, paused, e->effects);
+	rdv_lane_move_dedupe(s->lane, rdv_window_of(e, s->name), e->now, e->effects);
+	rdv_trim_again(e);
 	s->route = r;
-	r->seat->unit->wake.ms = 0;
-	return rdv_dispatcher_add(r->seat->unit->dispatcher, s->lane);
+	status = rdv_dispatcher_add(r->seat->unit->dispatcher, s->lane);
+	if (status != REDRIVE_OK)
+		return status;
+	rdv_strand_join_siblings(e, s);
+	rdv_strand_nudge(e, s);
+	return REDRIVE_OK;
 }

@@ -276,6 +276,11 @@ static void do_adopt(struct rdv_engine *e, void *ctx)
 			o->status = rdv_error_set(o->error, REDRIVE_CONFLICT,
 						  "'%s' read topic '%s', but route '%s' reads '%s'", o->route,
 						  rdv_topic_name(s->feed->topic), o->other, rdv_topic_name(r->topic));
+		else if (r->options.lane.order == RDV_ORDER_KEY && rdv_lane_order(s->lane) != RDV_ORDER_KEY)
+			o->status = rdv_error_set(o->error, REDRIVE_CONFLICT,
+						  "'%s' kept no order by key, and route '%s' does: restart redrive, "
+						  "then adopt",
+						  o->route, o->other);
 	}
 	if (!any)
 		o->status = rdv_error_set(o->error, REDRIVE_NOT_FOUND, "no lanes are left of a route '%s'", o->route);

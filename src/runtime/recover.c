@@ -189,7 +189,8 @@ static enum redrive_status revive(struct rdv_engine *e, const struct rdv_identit
 	s->epoch = id->epoch + 1;
 	s->end = id->end;
 	s->mark_segment = id->mark_segment;
-	s->orphan = id->orphan || !route;
+	rdv_strand_join_siblings(e, s);
+	s->orphan = id->orphan;
 	return REDRIVE_OK;
 }
 

@@ -368,6 +368,9 @@ struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *la
 void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s);
 /* Something changed in its lane: it is flushed in this turn, and its target looks for work again. */
 void rdv_strand_nudge(struct rdv_engine *e, struct rdv_strand *s);
+/* A lane of a route keeps one order of keys with the other lanes that the route has of that partition. */
+void rdv_strand_join_siblings(struct rdv_engine *e, struct rdv_strand *s);
+struct rdv_dedupe *rdv_window_of(struct rdv_engine *e, const char *name); /* a route's; NULL without memory */
 
 /* ---- effects.c ---- */
 /* Flushes the touched lanes, appends all records as one batch, then does the rest, until nothing is left. */
@@ -555,6 +558,7 @@ void rdv_reload_apply(struct rdv_engine *e, struct rdv_reload *q);
 /* ---- trim.c ---- */
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_trim_stop(struct rdv_engine *e);
+void rdv_trim_again(struct rdv_engine *e); /* single records have another owner: they are looked through once more */
 void rdv_trim_moved(struct rdv_engine *e, const struct rdv_frame *from, struct rdv_position to);
 bool rdv_trim_step(struct rdv_engine *e); /* core: one step; true: there is more to do at once */
 

@@ -75,7 +75,7 @@ struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint
 }
 
 /* NULL without memory: then the lane has a window of its own. */
-static struct rdv_dedupe *window_of(struct rdv_engine *e, const char *name)
+struct rdv_dedupe *rdv_window_of(struct rdv_engine *e, const char *name)
 {
 	struct rdv_window *w = e->windows;
 
@@ -134,11 +134,13 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 	if (route) {
 		o.policy = route->options.lane;
 		o.rules = route->info->rules;
-		o.dedupe = window_of(e, s->name);
+		o.dedupe = rdv_window_of(e, s->name);
 	} else {
 		rdv_lane_policy_defaults(&o.policy);
 		/* Who adopts it may need the order and the gates: they cannot be had later. */
 		o.policy.order = RDV_ORDER_KEY;
+		/* And nothing is decided meanwhile: its own route may have allowed more. */
+		o.policy.retry.attempts = o.policy.retry.crashes = UINT32_MAX;
 	}
 	s->lane = rdv_lane_new(&o);
 	if (!s->lane) {
@@ -193,6 +195,18 @@ enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s
 	s->next = e->strands;
 	e->strands = s;
 	return REDRIVE_OK;
+}
+
+void rdv_strand_join_siblings(struct rdv_engine *e, struct rdv_strand *s)
+{
+	for (size_t i = 0; i < s->feed->count; i++) {
+		struct rdv_strand *other = s->feed->strands[i];
+
+		if (other == s || !other->lane || !s->route || other->route != s->route)
+			continue;
+		if (rdv_lane_add_sibling(s->lane, other->lane, e->now, e->effects))
+			return;
+	}
 }
 
 struct rdv_strand *rdv_strand_of(struct rdv_engine *e, const struct rdv_lane *lane)

@@ -281,6 +281,12 @@ static bool finish_tail(struct rdv_engine *e, struct rdv_trim *t)
 	return true;
 }
 
+void rdv_trim_again(struct rdv_engine *e)
+{
+	if (e->trim)
+		e->trim->rewriting = false;
+}
+
 static void look(struct rdv_engine *e, struct rdv_trim *t)
 {
 	struct rdv_log_space space;

@@ -29,7 +29,7 @@ static uint32_t find(uint64_t key)
 
 static uint32_t claim(uint64_t key, uint64_t owner)
 {
-	return rdv_dedupe_claim(&d, (struct rdv_hash128){key, ~key}, owner);
+	return rdv_dedupe_claim(&d, (struct rdv_hash128){key, ~key}, (struct rdv_dedupe_owner){owner, 1});
 }
 
 static void a_claimed_key_has_its_owner_until_it_is_finished_or_freed(void **state)
@@ -37,10 +37,10 @@ static void a_claimed_key_has_its_owner_until_it_is_finished_or_freed(void **sta
 	(void)state;
 	uint32_t a = claim(1, 100), b = claim(2, 200);
 	assert_int_equal(find(1), a);
-	assert_int_equal(rdv_dedupe_owned(&d, 100), a);
-	assert_int_equal(rdv_dedupe_owned(&d, 300), 0);
+	assert_int_equal(rdv_dedupe_owned(&d, (struct rdv_dedupe_owner){100, 1}), a);
+	assert_int_equal(rdv_dedupe_owned(&d, (struct rdv_dedupe_owner){300, 1}), 0);
 	rdv_dedupe_finish(&d, a, (struct rdv_wall){1000}, 10);
-	assert_int_equal(rdv_dedupe_owned(&d, 100), 0);
+	assert_int_equal(rdv_dedupe_owned(&d, (struct rdv_dedupe_owner){100, 1}), 0);
 	assert_int_equal(rdv_dedupe_at(&d, find(1))->state, RDV_DEDUPE_DONE);
 	rdv_dedupe_free(&d, b);
 	assert_int_equal(find(2), 0);
@@ -50,8 +50,8 @@ static void a_claimed_key_has_its_owner_until_it_is_finished_or_freed(void **sta
 static void a_key_with_the_same_low_half_is_another_key(void **state)
 {
 	(void)state;
-	uint32_t a = rdv_dedupe_claim(&d, (struct rdv_hash128){7, 1}, 1),
-		 b = rdv_dedupe_claim(&d, (struct rdv_hash128){7, 2}, 2);
+	uint32_t a = rdv_dedupe_claim(&d, (struct rdv_hash128){7, 1}, (struct rdv_dedupe_owner){1, 1}),
+		 b = rdv_dedupe_claim(&d, (struct rdv_hash128){7, 2}, (struct rdv_dedupe_owner){2, 1});
 	assert_int_equal(rdv_dedupe_find(&d, (struct rdv_hash128){7, 1}), a);
 	assert_int_equal(rdv_dedupe_find(&d, (struct rdv_hash128){7, 2}), b);
 	assert_int_equal(rdv_dedupe_find(&d, (struct rdv_hash128){7, 3}), 0);

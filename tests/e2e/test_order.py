@@ -2,7 +2,7 @@
 """Order by key at the real boundary: one at a time, the rest held, others flow; and what happens when the first dies."""
 import time
 
-from lib import Handler, Reply, Server, equal, main, quote, route, test, until
+from lib import Handler, Reply, Server, config, equal, main, quote, route, test, until
 
 FAST = {"backoff": "fixed", "base": "200ms", "jitter": "none", "attempts": 2}
 
@@ -107,6 +107,57 @@ def keys_spread_over_partitions_and_stay_there(redrive):
         code = server.process.wait(20)
         assert code != 0, code
         assert "8" in server.log() and "4" in server.log(), server.log()[-300:]
+
+
+def in_order(handler, keys):
+    """What was answered 200, by key: never a smaller number after a larger one, but for what a kill rewound."""
+    for key in keys:
+        acked = [int(d.body) for d in list(handler.deliveries) if d.key == key and d.answered == 200]
+        equal(list(dict.fromkeys(acked)), sorted(set(acked)), f"key {key}: {acked}")
+
+
+@test
+def an_adopted_lane_keeps_the_order_of_its_keys_with_the_new_one(redrive):
+    keys = ["a", "b", "c", None]
+    healthy = []
+
+    def answer(delivery):
+        delivery.answered = 200 if healthy or (delivery.key == "b" and int(delivery.body) < 6) else 500
+        return Reply(delivery.answered, delay=0.005)
+
+    def publish(server, first, last):
+        for i in range(first, last):
+            for key in keys:
+                server.publish("t", b"%d" % i, key=key)
+
+    with Handler(answer) as handler:
+        rest = {"order": "key", "source": {"partitions": 2}, "breaker": "off", "retry": {**FAST, "attempts": 1000}}
+        with Server(redrive, route("old", "t", handler.url, **rest)) as server:
+            publish(server, 0, 6)
+            server.kill()
+            server.write_config(config(route("new", "t", handler.url, **rest)))
+            server.start()
+            publish(server, 6, 9)
+            equal(server.route("old")["state"], "orphan", "what the old name left")
+            until(lambda: any(d.key == "a" and int(d.body) >= 6 for d in handler.deliveries), why="new ones of the key go")
+            equal(server.cli("routes", "adopt", "old", "new").returncode, 0, "adopt")
+            adopted = len(handler.deliveries)
+            until(lambda: any(int(d.body) == 0 and d.key == "a" for d in handler.deliveries[adopted:]), why="the oldest goes")
+            server.kill()
+            server.start()
+            publish(server, 9, 12)
+            id = server.publish("t", b"12", key="a")["id"]
+            status = until(lambda: server.message(id)["routes"][0]["state"] == "held" and server.message(id)["routes"][0], why="held")
+            assert status["behind"], f"where says why it waits: {status}"
+            before = len(handler.deliveries)
+            healthy.append(True)
+            until(lambda: len({(d.key, d.body) for d in handler.deliveries if d.key == "a" and d.answered == 200}) >= 4, why="some")
+            server.kill()
+            server.start()
+            until(lambda: (lambda c: c["received"] == 49 and c["acked"] == 49)(server.counts("new")), why="all acked")
+            in_order(handler, keys[:3])
+            first = next(d for d in handler.deliveries[before:] if d.key == "a")
+            equal(first.body, b"0", "the oldest of the key is the first to go")
 
 
 if __name__ == "__main__":
