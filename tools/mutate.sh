@@ -1,6 +1,6 @@
 #!/bin/sh
-# mutate.sh [NUMBER...] - do the unit tests notice when a rule of the core is broken?
-# Copies the tree to a temporary directory, builds the core's unit tests there, and then breaks one rule at a time by a
+# mutate.sh [NUMBER...] - do the core's tests and the simulator notice when a rule of the core is broken?
+# Copies the tree to a temporary directory, builds the core's unit tests and the simulator there, and then breaks one rule at a time by a
 # one-line change (the table below), builds again and runs the tests until one fails. Prints a table.
 # Exit 1 if a broken rule went unnoticed, or a change no longer fits its file. Numbers choose lines of the table.
 # Not part of `make check`: each line costs a build. `make mutate` runs it.
@@ -76,6 +76,20 @@ a dead owner frees its key|src/core/lane_dedupe.c|s/rdv_dedupe_finish(l->dedupe,
 a position is received once|src/core/lane.c|s/if (m->seq < l->next)/if (false)/|test_lane
 bodies are asked for ahead|src/core/lane_parts.h|s/#define RDV_FETCH_AHEAD_MS 1000/#define RDV_FETCH_AHEAD_MS 100000000/|test_lane
 a named delay ignores min|src/core/lane_verdict.c|s/return rdv_retry_named_delay(x->retry, v->delay_ms);/return rdv_retry_named_delay(x->retry, v->delay_ms < 100 ? 100 : v->delay_ms);/|test_lane
+an adopted lane's messages go first|src/core/lane_siblings.c|s/if (next \&\& precedes(s, next, l, ref))/if (false)/|sim
+one call of a key over all lanes of a route|src/core/lane_siblings.c|s/if (s->folding \|\| (other \&\& is_busy(s, other)))/if (s->folding)/|sim
+a closed gate holds adopted lanes, too|src/core/lane_keys.c|s/if (k->closed \|\| (l->sibling \&\& rdv_lane_gate_closed(l, k)))/if (k->closed)/|sim
+what was ready steps back for an adopted lane|src/core/lane_siblings.c|s/	rdv_lane_promote_all(l, now, out);$/	(void)now;/|sim
+a follower in an adopted lane dies|src/core/lane_state.c|s/if ((key = rdv_order_find(\&s->order, hash)) != 0)/if (false)/|test_lane_siblings
+two lanes of a partition are two owners|src/core/dedupe.h|s/i->owner_seq == owner.seq \&\& i->owner_stream == owner.stream/i->owner_seq == owner.seq/|test_lane_siblings
+an adopted lane brings its idempotency keys|src/core/lane_dedupe.c|s/	item = rdv_dedupe_claim(to, mine->key, owner_of(l, mine->owner_seq));/	return;/|sim
+one call of an idempotency key at a time|src/core/lane_dedupe.c|s/		if (owner_goes_on(l, i))/		if (false)/|sim
+no call of a duplicate within the window|src/core/dedupe.c|s/->until.ms <= now.ms)/->until.ms <= now.ms + 600000)/|sim
+the target's rate is kept|src/core/target_take.c|s/	rdv_bucket_spend(\&t->permits.rate);/	(void)0;/|sim
+a rule's own delay is kept|src/core/lane_verdict.c|s/		return v->delay_ms; .*/		return 0;/|sim
+an outage costs some twenty calls|src/core/evidence.c|s/return e->last_bad >= ratio \* e->last_size.*/return false;/|sim
+nothing is charged in an outage|src/core/lane_verdict.c|s/		if (c->at < since.ms)/		if (true)/|sim
+an outage ends on a ramp|src/core/breaker.c|s/#define HALF_SHARE 0.2/#define HALF_SHARE 1.0/|sim
 a lowered limit needs no call|src/core/lane.c|s/return e->charged >= l->policy.retry.attempts/return false \&\& e->charged >= l->policy.retry.attempts/|test_lane
 TABLE
 }
@@ -88,6 +102,7 @@ sed -i '/^rooms = \[\]/q' "$root"
 cat >>"$root" <<'MESON'
 subdir('src/base')
 subdir('src/core')
+subdir('tests/sim')
 unit = []
 subdir('tests/core')
 foreach u : unit
@@ -102,12 +117,14 @@ tests=$(grep -v '^#' "$work/tree/tests/core/meson.build" | grep -o 'test_[a-z0-9
 
 # Builds the test program $1 and runs it: 0 passed, 1 failed, 2 does not build.
 run_test() {
-	ninja -C "$work/build" "$1" >"$work/log" 2>&1 || return 2
-	(cd "$work/tree" && timeout 60 "$work/build/$1") >"$work/log" 2>&1 || return 1
+	program=$1 options=
+	[ "$1" = sim ] && program=tests/sim/sim options="--worlds 2000"
+	ninja -C "$work/build" "$program" >"$work/log" 2>&1 || return 2
+	(cd "$work/tree" && timeout 120 "$work/build/$program" $options) >"$work/log" 2>&1 || return 1
 }
 
 sound=
-for t in $tests; do
+for t in $tests sim; do
 	if run_test "$t"; then
 		sound="$sound $t"
 	else
@@ -147,7 +164,7 @@ while IFS= read -r line; do
 	fi
 	cp "$work/original" "$work/tree/$file"
 	touch "$work/tree/$file"
-	case $who in test_*) ;; *) bad=$((bad + 1)) ;; esac
+	case $who in test_* | sim) ;; *) bad=$((bad + 1)) ;; esac
 	printf '%3s  %-52s %-28s %s\n' "$number" "$rule" "$file" "$who"
 done <"$work/table"
 [ $bad = 0 ] || { echo "mutate: $bad of the broken rules went unnoticed"; exit 1; }

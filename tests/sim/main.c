@@ -72,8 +72,9 @@ int main(int argc, char **argv)
 			printf("%llu worlds\n", (unsigned long long)done), fflush(stdout);
 	}
 	calls = world.dispatches;
-	printf("%llu worlds, %llu steps, %llu calls, %llu crashes, %llu failed\n", (unsigned long long)done,
-	       (unsigned long long)steps, (unsigned long long)calls, (unsigned long long)crashes,
+	printf("%llu worlds, %llu steps, %llu calls, %llu crashes, %llu lanes adopted, %llu outages, %llu failed\n",
+	       (unsigned long long)done, (unsigned long long)steps, (unsigned long long)calls,
+	       (unsigned long long)crashes, (unsigned long long)world.adopted, (unsigned long long)world.outages,
 	       (unsigned long long)failed);
 	sim_world_done(&world);
 	return failed ? 1 : 0;

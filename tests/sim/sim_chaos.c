@@ -29,6 +29,8 @@ static void publish_one(struct sim_world *w, struct sim_partition *p, bool more)
 
 	*m = (struct sim_message){.nature = natures[sim_below(w, sizeof natures)],
 				  .key = (uint8_t)sim_below(w, SIM_KEYS)};
+	if (w->options.outage)
+		m->nature = SIM_GOOD;
 	m->key_hash = m->key * 0x9e3779b97f4a7c15ull;
 	m->dedupe = (struct rdv_hash128){1 + sim_below(w, w->options.messages), 7};
 	if (w->options.delays && sim_chance(w, 0.2))
@@ -73,7 +75,7 @@ static void deliver_body(struct sim_world *w, const struct sim_frame *f)
 		struct sim_fate *fate;
 		int64_t left = m->not_before - sim_now(w).wall.ms;
 
-		if (sim_partition_of(w, l) != p)
+		if (sim_partition_of(w, l) != p || f->seq < l->start || f->seq >= l->end)
 			continue;
 		fate = sim_fate_of(w, l, f->seq);
 		fate->received = true;
@@ -157,7 +159,7 @@ static void pause_route(struct sim_world *w)
 	if (!w->options.pauses)
 		return;
 	for (uint32_t i = 0; i < w->lane_count; i++)
-		if (w->lanes[i].route == route) {
+		if (w->lanes[i].route == route && !w->lanes[i].orphan) {
 			paused = !rdv_lane_paused(w->lanes[i].lane);
 			w->lanes[i].paused = paused;
 			rdv_lane_pause(w->lanes[i].lane, paused, &w->effects);
@@ -169,8 +171,8 @@ static void pause_route(struct sim_world *w)
 static void revoke(struct sim_world *w)
 {
 	struct sim_lane *l = any_lane(w);
-	size_t count = sim_partition_of(w, l)->durable;
-	uint64_t seq = count ? sim_below(w, count) : 0;
+	uint64_t end = sim_lane_end(w, l), count = end > l->start ? end - l->start : 0;
+	uint64_t seq = l->start + (count ? sim_below(w, count) : 0);
 	struct sim_fate *f;
 	enum redrive_status status;
 	bool pending = false;
@@ -194,10 +196,11 @@ static void release(struct sim_world *w)
 {
 	struct sim_lane *l = any_lane(w);
 	struct sim_key *k = &l->keys[1 + sim_below(w, SIM_KEYS - 1)];
-	enum redrive_status status = rdv_lane_release(l->lane, sim_now(w), k->hash, &w->effects);
+	enum redrive_status status =
+		l->orphan ? REDRIVE_NOT_FOUND : rdv_lane_release(l->lane, sim_now(w), k->hash, &w->effects);
 
 	sim_trace(w, "lane %u releases a key: %s", l->index, redrive_status_text(status));
-	if (status != REDRIVE_OK && k->gate)
+	if (status != REDRIVE_OK && k->gate && !l->orphan && rdv_lane_order(l->lane) == RDV_ORDER_KEY)
 		sim_fail(w, "lane %u: a closed gate cannot be released: %s", l->index, redrive_status_text(status));
 	if (status == REDRIVE_OK)
 		k->gate = false;
@@ -214,15 +217,18 @@ static void reload(struct sim_world *w)
 	sim_draw_retry(w, &retry);
 	if (r->policy.retry.on_exhausted == RDV_EXHAUSTED_DROP)
 		retry.on_exhausted = RDV_EXHAUSTED_DROP; /* so that the truth need not know when each was decided */
+	r->may_drop |= retry.on_exhausted == RDV_EXHAUSTED_DROP;
 	r->policy.retry = retry;
+	if (r->dedupes && sim_chance(w, 0.3))
+		r->policy.dedupe.by = r->policy.dedupe.by ? RDV_DEDUPE_OFF : RDV_DEDUPE_HEADER;
 	if (r->policy.order == RDV_ORDER_KEY)
 		r->policy.after_dead = (enum rdv_after_dead)sim_below(w, 3);
 	r->attempts_min = retry.attempts < r->attempts_min ? retry.attempts : r->attempts_min;
 	r->deferrals_min = retry.deferrals < r->deferrals_min ? retry.deferrals : r->deferrals_min;
 	r->crashes_min = retry.crashes < r->crashes_min ? retry.crashes : r->crashes_min;
 	for (uint32_t i = 0; i < w->lane_count; i++)
-		if (&w->routes[w->lanes[i].route] == r) {
-			rdv_lane_reload(w->lanes[i].lane, &r->policy, NULL);
+		if (&w->routes[w->lanes[i].route] == r && !w->lanes[i].loose) {
+			rdv_lane_reload(w->lanes[i].lane, &r->policy, r->rules);
 			sim_touch(w, &w->lanes[i]);
 		}
 	sim_trace(w, "reload of %s", r->name);
@@ -273,6 +279,18 @@ static void die(struct sim_world *w)
 		w->crashed = true;
 }
 
+static void rename_route(struct sim_world *w)
+{
+	if (w->options.adopts)
+		sim_rename(w);
+}
+
+static void adopt(struct sim_world *w)
+{
+	if (w->options.adopts)
+		sim_adopt(w);
+}
+
 static void storm_resume(struct sim_world *w)
 {
 	struct sim_lane *l = any_lane(w);
@@ -282,8 +300,8 @@ static void storm_resume(struct sim_world *w)
 }
 
 static void (*const deeds[])(struct sim_world *w) = {
-	jump,   suspend, pause_route, revoke,    revoke,  release, reload,       steer_plan,
-	replay, replay,  replay,      hand_over, restart, die,     storm_resume,
+	jump,   suspend, pause_route, revoke,  revoke, release,      reload,       steer_plan, replay,
+	replay, replay,  hand_over,   restart, die,    storm_resume, rename_route, adopt,      adopt,
 };
 
 void sim_chaos(struct sim_world *w)

@@ -70,31 +70,43 @@ static bool is_over(const struct sim_fate *f)
 	return f->durable_final || f->durable_reason == RDV_REASON_REVOKED;
 }
 
-static void check_order(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
+/* What lane `m` has of the key that lane l's message `e` goes by. */
+static void check_order_in(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e, struct sim_lane *m)
 {
-	uint64_t hash = sim_message_of(w, l, e->seq)->key_hash;
-	struct sim_key *k = sim_key_of(l, hash);
+	uint64_t hash = sim_message_of(w, l, e->seq)->key_hash, last = e->seq;
+	const struct sim_key *k = sim_key_of(m, hash);
 	bool ordered = w->routes[l->route].policy.order == RDV_ORDER_KEY;
 
-	if (!k)
-		return;
 	if (k->replay_calls || ((ordered || e->dispatch.request) && k->live_calls))
-		sim_fail(w, "lane %u calls %llu while another of its key is out (%u live, %u replays)", l->index,
-			 (unsigned long long)e->seq, k->live_calls, k->replay_calls);
+		sim_fail(w, "lane %u calls %llu while another of its key is out (lane %u: %u live, %u replays)",
+			 l->index, (unsigned long long)e->seq, m->index, k->live_calls, k->replay_calls);
 	if (!ordered || e->dispatch.request)
 		return;
 	if (k->gate)
-		sim_fail(w, "lane %u calls %llu through a closed gate", l->index, (unsigned long long)e->seq);
-	for (uint64_t seq = l->start; seq < e->seq; seq++) {
+		sim_fail(w, "lane %u calls %llu through a closed gate of lane %u", l->index, (unsigned long long)e->seq,
+			 m->index);
+	last += m->stream < l->stream; /* of the same message the older lane's goes first */
+	for (uint64_t seq = m->start; seq < last && seq < sim_lane_end(w, m); seq++) {
 		struct rdv_where where = {0};
-		if (sim_message_of(w, l, seq)->key_hash != hash || is_over(sim_fate_of(w, l, seq)) ||
-		    may_pass(w, l, seq))
+		if (sim_message_of(w, m, seq)->key_hash != hash || is_over(sim_fate_of(w, m, seq)) ||
+		    may_pass(w, m, seq))
 			continue;
-		(void)!rdv_lane_where(l->lane, sim_now(w), seq, &where);
-		sim_fail(w, "lane %u calls %llu before %llu of the same key, which is %s (final %u, not before %lld)",
-			 l->index, (unsigned long long)e->seq, (unsigned long long)seq, rdv_state_name(where.state),
-			 sim_fate_of(w, l, seq)->final, (long long)sim_message_of(w, l, seq)->not_before);
+		(void)!rdv_lane_where(m->lane, sim_now(w), seq, &where);
+		sim_fail(w, "lane %u calls %llu before %llu of lane %u and the same key, which is %s (final %u)",
+			 l->index, (unsigned long long)e->seq, (unsigned long long)seq, m->index,
+			 rdv_state_name(where.state), sim_fate_of(w, m, seq)->final);
 	}
+}
+
+static void check_order(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
+{
+	bool ordered = w->routes[l->route].policy.order == RDV_ORDER_KEY;
+
+	if (!sim_message_of(w, l, e->seq)->key_hash)
+		return;
+	for (uint32_t i = 0; i < w->lane_count; i++)
+		if (&w->lanes[i] == l || (ordered && sim_is_family(&w->lanes[i], l)))
+			check_order_in(w, l, e, &w->lanes[i]);
 }
 
 static void check_target(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
@@ -110,6 +122,15 @@ static void check_target(struct sim_world *w, struct sim_lane *l, const struct r
 	if (mono < t->hold_until)
 		sim_fail(w, "target %u is called %lld ms before its Retry-After is over", w->routes[l->route].target,
 			 (long long)(t->hold_until - mono));
+	if (t->policy.rate > 0) {
+		double most = t->policy.rate / 10 > 1 ? t->policy.rate / 10 : 1;
+		double now = t->tokens + (double)(mono - t->tokens_at) * t->policy.rate / 1000;
+		t->tokens = (now < most ? now : most) - 1;
+		t->tokens_at = mono;
+		if (t->tokens < -0.001)
+			sim_fail(w, "target %u is called beyond its rate of %g a second", w->routes[l->route].target,
+				 t->policy.rate);
+	}
 	if (status.state == RDV_DOWN && (!e->dispatch.probe || t->probes))
 		sim_fail(w, "target %u is down and called (probe %d, %u probes out)", w->routes[l->route].target,
 			 e->dispatch.probe, t->probes);
@@ -134,6 +155,33 @@ static void check_replay(struct sim_world *w, struct sim_lane *l, const struct r
 		sim_fail(w, "lane %u replays %llu twice at once", l->index, (unsigned long long)e->seq);
 }
 
+/* One call of an idempotency key at a time; none after an ack, as long as the window says. */
+void sim_check_dedupe(struct sim_world *w, struct sim_lane *l, uint64_t seq)
+{
+	const struct sim_message *m = sim_message_of(w, l, seq);
+	int64_t wall = sim_now(w).wall.ms > w->latest_wall ? sim_now(w).wall.ms : w->latest_wall;
+
+	for (size_t i = 0; i < w->call_count; i++) {
+		const struct sim_call *c = &w->calls[i];
+		struct sim_lane *other = &w->lanes[c->lane];
+		if (c->open && c->has_dedupe && sim_window_of(w, other) == sim_window_of(w, l) &&
+		    sim_message_of(w, other, c->seq)->dedupe.lo == m->dedupe.lo && (other != l || c->seq != seq))
+			sim_fail(w, "lane %u calls %llu while lane %u %llu of its idempotency key is out", l->index,
+				 (unsigned long long)seq, c->lane, (unsigned long long)c->seq);
+	}
+	for (uint32_t i = 0; i < w->lane_count && w->routes[l->route].entries_min >= 1000; i++) {
+		struct sim_lane *other = &w->lanes[i];
+		if (other->orphan || sim_window_of(w, other) != sim_window_of(w, l))
+			continue;
+		for (uint64_t n = other->start; n < sim_lane_end(w, other); n++)
+			if (sim_fate_of(w, other, n)->done_until > wall && (other != l || n != seq) &&
+			    sim_message_of(w, other, n)->dedupe.lo == m->dedupe.lo)
+				sim_fail(w, "lane %u calls %llu, a duplicate of lane %u %llu, done for %lld ms more",
+					 l->index, (unsigned long long)seq, i, (unsigned long long)n,
+					 (long long)(sim_fate_of(w, other, n)->done_until - wall));
+	}
+}
+
 void sim_check_dispatch(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
 {
 	if (e->seq < l->start || e->seq >= sim_partition_of(w, l)->count)
@@ -151,6 +199,8 @@ void sim_check_dispatch(struct sim_world *w, struct sim_lane *l, const struct rd
 	check_places(w, l, e);
 	check_order(w, l, e);
 	check_target(w, l, e);
+	if (w->options.outage)
+		sim_outage_call(w, e);
 }
 
 /* ---- after a turn ---- */
@@ -182,6 +232,8 @@ void sim_check_turn(struct sim_world *w)
 	for (uint32_t i = 0; all && i < w->options.targets; i++)
 		if (!rdv_target_check(w->targets[i].target, &what))
 			sim_fail(w, "target %u: %s", i, what);
+	if (w->options.outage)
+		sim_outage_turn(w);
 	if (w->step % (w->options.check_every * 8) == 0)
 		sim_check_all(w);
 }
@@ -282,7 +334,7 @@ void sim_check_all(struct sim_world *w)
 	for (uint32_t i = 0; i < w->lane_count; i++) {
 		struct sim_lane *l = &w->lanes[i];
 		struct counts c = {0};
-		for (uint64_t seq = l->start; seq < sim_partition_of(w, l)->durable; seq++)
+		for (uint64_t seq = l->start; seq < sim_lane_end(w, l); seq++)
 			check_message(w, l, seq, &c);
 		check_account(w, l, &c);
 	}
@@ -314,7 +366,7 @@ void sim_check_end(struct sim_world *w)
 	for (uint32_t i = 0; i < w->lane_count; i++) {
 		struct sim_lane *l = &w->lanes[i];
 		const struct rdv_account *a = rdv_lane_account(l->lane);
-		for (uint64_t seq = l->start; seq < sim_partition_of(w, l)->durable; seq++)
+		for (uint64_t seq = l->start; seq < sim_lane_end(w, l); seq++)
 			check_end_message(w, l, seq);
 		if (a->received != a->acked + a->dropped + a->dead + a->revoked)
 			sim_fail(w, "at the end lane %u has live messages", i);
@@ -323,6 +375,8 @@ void sim_check_end(struct sim_world *w)
 		if (w->replays[i].state != SIM_REPLAY_STORED && !w->plan_cancelled[w->replays[i].plan])
 			sim_fail(w, "at the end replay %llu of lane %u has no outcome",
 				 (unsigned long long)w->replays[i].number, w->replays[i].lane);
+	if (w->options.outage)
+		sim_outage_end(w);
 	check_live(w, true);
 	sim_check_all(w);
 }

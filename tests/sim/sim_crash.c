@@ -21,6 +21,9 @@ static void free_core(struct sim_world *w)
 		w->targets[i].dispatcher = NULL;
 		w->targets[i].target = NULL;
 	}
+	rdv_target_free(w->orphan_target);
+	w->orphan_target = NULL;
+	sim_free_windows(w);
 }
 
 /* Only what is durable is true now. */
@@ -28,6 +31,10 @@ static void forget_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
 {
 	size_t count = sim_partition_of(w, l)->durable;
 
+	l->route = l->durable.route;
+	l->generation = l->durable.generation;
+	l->orphan = l->durable.orphan;
+	l->end = l->durable.end;
 	for (size_t i = 0; i < l->fate_capacity; i++) {
 		struct sim_fate *f = &l->fates[i];
 		if (i >= count) {
@@ -37,6 +44,7 @@ static void forget_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
 		f->final = f->durable_final;
 		f->reason = f->durable_reason;
 		f->charged = f->durable_charged;
+		f->done_until = f->durable_done_until;
 		f->due = f->durable_due;
 		f->delay = f->durable_delay;
 		f->crashes += unclean && f->started;
@@ -58,6 +66,8 @@ static void forget(struct sim_world *w, bool unclean)
 		w->streams[s].count = w->streams[s].durable;
 	for (uint32_t i = 0; i < w->lane_count; i++)
 		forget_lane(w, &w->lanes[i], unclean);
+	while (w->lane_count && !w->lanes[w->lane_count - 1].born)
+		w->lane_count--;
 	for (size_t i = 0; i < w->call_count; i++)
 		w->calls[i].open = false;
 	for (uint32_t i = 0; i < w->options.targets; i++) {
@@ -86,7 +96,10 @@ static void fold_frame(struct sim_world *w, struct sim_lane *l, const struct sim
 	enum redrive_status status = REDRIVE_OK;
 	struct rdv_body body;
 
-	if (f->type == RDV_RECORD_BODY && f->stream == sim_partition_of(w, l)->stream && f->seq >= l->start) {
+	if (f->type == RDV_RECORD_LANE && f->seq == 1)
+		return; /* a mark: the runtime's, not the lane's */
+	if (f->type == RDV_RECORD_BODY && f->stream == sim_partition_of(w, l)->stream && f->seq >= l->start &&
+	    f->seq < l->end) {
 		status = rdv_body_decode_hint(payload, &body);
 		if (status == REDRIVE_OK)
 			status = rdv_lane_fold_body(l->lane, f->seq, &body, f->place);
@@ -98,11 +111,12 @@ static void fold_frame(struct sim_world *w, struct sim_lane *l, const struct sim
 			 redrive_status_text(status));
 }
 
-static void new_lane(struct sim_world *w, struct sim_lane *l)
+void sim_new_lane(struct sim_world *w, struct sim_lane *l)
 {
 	struct sim_route *r = &w->routes[l->route];
+	char name[40];
 	struct rdv_lane_options o = {.stream = l->stream,
-				     .route = r->name,
+				     .route = name,
 				     .topic = r->topic ? "topic-b" : "topic-a",
 				     .partition = l->partition,
 				     .partition_stream = sim_partition_of(w, l)->stream,
@@ -110,11 +124,23 @@ static void new_lane(struct sim_world *w, struct sim_lane *l)
 				     .epoch = ++l->epoch,
 				     .seed = rdv_random_next(&w->random),
 				     .policy = r->policy,
+				     .rules = r->rules,
 				     .target = w->targets[r->target].target,
 				     .target_route = r->number,
 				     .start_before_call = r->start_before_call,
+				     .dedupe = sim_window_of(w, l),
 				     .unrecorded_max = r->unrecorded_max};
 
+	snprintf(name, sizeof name, "%s.%u", r->name, l->generation);
+	if (l->orphan) { /* as the runtime has them: nothing is decided, and the order is kept for whoever adopts it */
+		rdv_lane_policy_defaults(&o.policy);
+		o.policy.order = RDV_ORDER_KEY;
+		o.policy.retry.attempts = o.policy.retry.crashes = UINT32_MAX;
+		o.rules = NULL;
+		o.target = w->orphan_target;
+		o.target_route = 0;
+		o.dedupe = NULL;
+	}
 	l->lane = rdv_lane_new(&o);
 	assert(l->lane);
 	l->base_bytes = rdv_lane_bytes(l->lane);
@@ -136,7 +162,7 @@ static void set_earliest(struct sim_world *w, struct sim_lane *l)
 {
 	struct rdv_now now = sim_now(w);
 
-	for (uint64_t seq = l->start; seq < sim_partition_of(w, l)->durable; seq++) {
+	for (uint64_t seq = l->start; seq < sim_lane_end(w, l); seq++) {
 		struct sim_fate *f = sim_fate_of(w, l, seq);
 		const struct sim_message *m = sim_message_of(w, l, seq);
 		int64_t left = (f->due ? f->due : m->not_before) - now.wall.ms, most = f->due ? f->delay : m->delay;
@@ -147,16 +173,18 @@ static void set_earliest(struct sim_world *w, struct sim_lane *l)
 	}
 }
 
-static void open_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
+void sim_open_lane(struct sim_world *w, struct sim_lane *l, bool unclean)
 {
-	bool hints = sim_chance(w, 0.6);
+	uint64_t end = sim_lane_end(w, l);
 
-	new_lane(w, l);
-	for (size_t i = 0; i < w->log.count; i++)
-		fold_frame(w, l, &w->log.frames[i], hints);
 	set_earliest(w, l);
-	rdv_lane_opened(l->lane, sim_now(w), sim_partition_of(w, l)->durable, unclean, &w->effects);
+	rdv_lane_opened(l->lane, sim_now(w), end > l->start ? end : l->start, unclean, &w->effects);
 	rdv_lane_each_live(l->lane, count_live, w);
+	l->stopped = l->loose = l->orphan;
+	if (l->orphan) {
+		rdv_lane_stop(l->lane);
+		return;
+	}
 	if (rdv_dispatcher_add(sim_target_of(w, l)->dispatcher, l->lane) != REDRIVE_OK)
 		sim_fail(w, "lane %u cannot be added", l->index);
 	sim_touch(w, l);
@@ -172,12 +200,35 @@ static void new_targets(struct sim_world *w)
 		assert(t->dispatcher);
 		t->wake = INT64_MIN;
 		t->refunds = false;
+		t->tokens = t->policy.rate / 10 > 1 ? t->policy.rate / 10 : 1;
+		t->tokens_at = sim_now(w).mono.ms;
 		t->last_ok = sim_now(w).mono.ms;
 	}
 	for (uint32_t i = 0; i < w->options.routes; i++) {
 		struct sim_route *r = &w->routes[i];
 		r->number = rdv_target_join(w->targets[r->target].target, &r->route_policy);
+		for (uint32_t g = 0; g < SIM_GENERATIONS; g++)
+			rdv_dedupe_init(&r->windows[g]);
 	}
+	w->orphan_target = rdv_target_new(&w->targets[0].policy, 1, sim_now(w));
+	assert(w->orphan_target);
+	if (rdv_target_join(w->orphan_target, &(struct rdv_route_policy){0}) == UINT32_MAX)
+		sim_fail(w, "no place for orphans");
+}
+
+/* Lanes that share a window fold their records in the order of the log. */
+static void fold_all(struct sim_world *w)
+{
+	bool hints[SIM_LANES];
+
+	for (uint32_t i = 0; i < w->lane_count; i++) {
+		hints[i] = sim_chance(w, 0.6);
+		sim_new_lane(w, &w->lanes[i]);
+		sim_join_family(w, &w->lanes[i]);
+	}
+	for (size_t n = 0; n < w->log.count; n++)
+		for (uint32_t i = 0; i < w->lane_count; i++)
+			fold_frame(w, &w->lanes[i], &w->log.frames[n], hints[i]);
 }
 
 /* A lane does not remember which plans are paused: the desk tells it again. */
@@ -194,8 +245,10 @@ static void open_all(struct sim_world *w, bool unclean)
 	new_targets(w);
 	if (w->log.live)
 		memset(w->log.live, 0, w->log.live_capacity * sizeof *w->log.live);
+	sim_reconcile(w);
+	fold_all(w);
 	for (uint32_t i = 0; i < w->lane_count; i++)
-		open_lane(w, &w->lanes[i], unclean);
+		sim_open_lane(w, &w->lanes[i], unclean);
 	sim_resend_replays(w);
 	for (uint32_t i = 0; i < w->lane_count; i++)
 		pause_again(w, &w->lanes[i]);
@@ -321,6 +374,10 @@ void sim_reopen_clean(struct sim_world *w)
 
 void sim_hand_over(struct sim_world *w, struct sim_lane *l)
 {
+	bool hints;
+
+	if (l->orphan || w->routes[l->route].dedupes) /* a shared window cannot be folded again in part */
+		return;
 	for (size_t i = 0; i < w->call_count; i++)
 		if (w->calls[i].open && w->calls[i].lane == l->index)
 			return;
@@ -338,9 +395,16 @@ void sim_hand_over(struct sim_world *w, struct sim_lane *l)
 	rdv_dispatcher_remove(sim_target_of(w, l)->dispatcher, l->lane);
 	for (size_t i = 0; i < w->log.live_capacity; i++)
 		w->log.live[i] = 0; /* counted anew below, of all lanes */
+	rdv_lane_leave_siblings(l->lane, sim_now(w), &w->effects);
+	sim_execute(w);
 	rdv_lane_free(l->lane);
 	forget_lane(w, l, false);
-	open_lane(w, l, false);
+	sim_new_lane(w, l);
+	sim_join_family(w, l);
+	hints = sim_chance(w, 0.6);
+	for (size_t i = 0; i < w->log.count; i++)
+		fold_frame(w, l, &w->log.frames[i], hints);
+	sim_open_lane(w, l, false);
 	pause_again(w, l);
 	for (uint32_t i = 0; i < w->lane_count; i++)
 		if (&w->lanes[i] != l)

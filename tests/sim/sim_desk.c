@@ -125,6 +125,8 @@ static bool can_replay(struct sim_world *w, uint32_t lane, uint64_t seq)
 	struct sim_lane *l = &w->lanes[lane];
 	struct sim_fate *f = sim_fate_of(w, l, seq);
 
+	if (l->orphan || seq < l->start || seq >= sim_lane_end(w, l))
+		return false; /* an orphan is asked by nobody */
 	if (f->durable_final != RDV_STATE_DEAD + 1 || !f->letters || f->generation >= 6)
 		return false;
 	for (size_t i = 0; i < w->replay_count; i++) {
@@ -223,7 +225,8 @@ void sim_resend_replays(struct sim_world *w)
 {
 	for (size_t i = 0; i < w->replay_count; i++) {
 		struct sim_replay *r = &w->replays[i];
-		if (r->state != SIM_REPLAY_STORED && !w->plan_cancelled[r->plan] && !w->plan_paused[r->plan])
+		if (r->state != SIM_REPLAY_STORED && !w->plan_cancelled[r->plan] && !w->plan_paused[r->plan] &&
+		    !w->lanes[r->lane].orphan)
 			send(w, r);
 	}
 }

@@ -32,6 +32,10 @@ void sim_draw_retry(struct sim_world *w, struct rdv_retry *r)
 
 static void draw_target(struct sim_world *w, struct sim_target *t)
 {
+	if (w->options.outage) {
+		sim_outage_draw_target(w, t);
+		return;
+	}
 	*t = (struct sim_target){0};
 	rdv_target_policy_defaults(&t->policy);
 	t->policy.concurrency = sim_chance(w, 0.3) ? 1 : 1 + (uint32_t)sim_below(w, 32);
@@ -42,11 +46,52 @@ static void draw_target(struct sim_world *w, struct sim_target *t)
 	t->policy.budget.on = !sim_chance(w, 0.3);
 }
 
+/* A few rules of the user's, by status, text, class or timeout. */
+static void draw_rules(struct sim_world *w, struct sim_route *r)
+{
+	const struct rdv_rule_spec kinds[] = {
+		{.statuses = {500}, .status_count = 1, .then = RDV_THEN_REJECT},
+		{.statuses = {502, 503}, .status_count = 2, .then = RDV_THEN_RETRY, .has_retry = true},
+		{.statuses = {400}, .status_count = 1, .then = RDV_THEN_RETRY},
+		{.statuses = {500, 429},
+		 .status_count = 2,
+		 .then = RDV_THEN_DEFER,
+		 .defer_ms = sim_between(w, -1, 900000)},
+		{.timeout = true, .then = RDV_THEN_DROP},
+		{.text_pattern = "fail", .then = RDV_THEN_RETRY, .has_retry = true},
+		{.statuses = {422}, .status_count = 1, .then = RDV_THEN_ACK},
+		{.class_pattern = "(?i)refused|reset", .then = RDV_THEN_RETRY, .has_retry = true},
+	};
+	struct rdv_rule_spec specs[3];
+	size_t count = 1 + sim_below(w, 3), bad;
+	struct rdv_error error = {0};
+
+	for (size_t i = 0; i < count; i++) {
+		struct rdv_retry *own = &specs[i].retry;
+
+		specs[i] = kinds[sim_below(w, sizeof kinds / sizeof kinds[0])];
+		if (!specs[i].has_retry)
+			continue;
+		sim_draw_retry(w, own);
+		r->may_drop |= own->on_exhausted == RDV_EXHAUSTED_DROP;
+		r->attempts_min = own->attempts < r->attempts_min ? own->attempts : r->attempts_min;
+		r->deferrals_min = own->deferrals < r->deferrals_min ? own->deferrals : r->deferrals_min;
+		r->crashes_min = own->crashes < r->crashes_min ? own->crashes : r->crashes_min;
+	}
+	if (rdv_rules_compile(specs, count, &r->rules, &bad, &error) != REDRIVE_OK)
+		sim_fail(w, "rule %zu: %s", bad, error.text);
+}
+
 static void draw_route(struct sim_world *w, struct sim_route *r, uint32_t index)
 {
+	rdv_rules_unref(r->rules);
 	*r = (struct sim_route){.topic = (uint32_t)sim_below(w, w->options.topics),
 				.target = (uint32_t)sim_below(w, w->options.targets)};
 	snprintf(r->name, sizeof r->name, "route-%u", index);
+	if (w->options.outage) {
+		sim_outage_draw_route(w, r);
+		return;
+	}
 	rdv_lane_policy_defaults(&r->policy);
 	rdv_route_policy_defaults(&r->route_policy);
 	sim_draw_retry(w, &r->policy.retry);
@@ -58,6 +103,8 @@ static void draw_route(struct sim_world *w, struct sim_route *r, uint32_t index)
 		r->policy.dedupe.ttl_ms = sim_between(w, 1000, 3600000);
 		r->policy.dedupe.entries = sim_chance(w, 0.5) ? 1000 : 1 + sim_below(w, 8);
 	}
+	r->entries_min = r->policy.dedupe.entries;
+	r->dedupes = r->policy.dedupe.by != RDV_DEDUPE_OFF;
 	r->route_policy.storm_hold = sim_chance(w, 0.7);
 	if (sim_chance(w, 0.2))
 		r->route_policy.family = (struct rdv_family){2 + (uint32_t)sim_below(w, 6), sim_between(w, 1000, 60000),
@@ -68,29 +115,17 @@ static void draw_route(struct sim_world *w, struct sim_route *r, uint32_t index)
 	r->deferrals_min = r->policy.retry.deferrals;
 	r->crashes_min = r->policy.retry.crashes;
 	r->max_age_min = r->policy.retry.max_age_ms;
+	r->may_drop = r->policy.retry.on_exhausted == RDV_EXHAUSTED_DROP;
+	if (sim_chance(w, 0.3))
+		draw_rules(w, r);
 }
 
 static void draw_lanes(struct sim_world *w)
 {
 	w->lane_count = 0;
 	for (uint32_t r = 0; r < w->options.routes; r++)
-		for (uint32_t p = 0; p < w->options.partitions; p++) {
-			struct sim_lane *l = &w->lanes[w->lane_count];
-			struct sim_fate *fates = l->fates;
-			size_t capacity = l->fate_capacity;
-
-			*l = (struct sim_lane){.index = w->lane_count,
-					       .route = r,
-					       .partition = p,
-					       .fates = fates,
-					       .fate_capacity = capacity,
-					       .stream = SIM_LANE_STREAM + w->lane_count};
-			if (capacity)
-				memset(fates, 0, capacity * sizeof *fates);
-			for (uint32_t k = 1; k < SIM_KEYS; k++)
-				l->keys[k].hash = k * 0x9e3779b97f4a7c15ull;
-			w->lane_count++;
-		}
+		for (uint32_t p = 0; p < w->options.partitions; p++)
+			sim_make_lane(w, r, p, 0);
 }
 
 void sim_draw(struct sim_world *w)
@@ -121,6 +156,9 @@ void sim_draw(struct sim_world *w)
 	o->stall_ms = sim_between(w, 10, 5000);
 	o->segment_size = 2048u << sim_below(w, 4);
 	o->keep_segments = 1 + (uint32_t)sim_below(w, 6);
+	o->adopts = sim_chance(w, 0.3);
+	if (sim_chance(w, 0.01))
+		sim_outage_draw(w);
 	for (uint32_t i = 0; i < o->targets; i++)
 		draw_target(w, &w->targets[i]);
 	for (uint32_t i = 0; i < o->routes; i++)
@@ -137,6 +175,8 @@ void sim_heal(struct sim_world *w)
 {
 	bool rejects = sim_chance(w, 0.5);
 
+	for (uint32_t i = 0; i < w->options.routes; i++)
+		rejects = rejects && !w->routes[i].rules; /* by a rule it may be tried for hours */
 	w->healing = true;
 	sim_trace(w, "healed");
 	for (uint32_t i = 0; i < w->options.targets; i++)

@@ -22,6 +22,17 @@ static struct sim_deed *add_deed(struct sim_world *w, struct rdv_slice payload)
 	return d;
 }
 
+void sim_record(struct sim_world *w, struct sim_lane *l, const struct sim_frame *frame, struct rdv_slice payload)
+{
+	struct sim_deed *d = add_deed(w, payload);
+
+	d->lane = l;
+	d->frame.type = frame->type;
+	d->frame.stream = frame->stream;
+	d->frame.seq = frame->seq;
+	d->frame.hint = (uint16_t)payload.size;
+}
+
 static void do_record(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *e)
 {
 	struct sim_deed *d = add_deed(w, rdv_effects_bytes(&w->effects, e->record.at, e->record.size));
@@ -119,7 +130,7 @@ static void trim_body(struct sim_world *w, const struct sim_frame *f)
 		(struct sim_frame){f->type, f->stream, f->seq, f->hint, false, true, d->frame.at, d->frame.size, {0}};
 	for (uint32_t i = 0; i < w->lane_count; i++) {
 		struct sim_lane *l = &w->lanes[i];
-		if (sim_partition_of(w, l)->stream == f->stream && f->seq >= l->start &&
+		if (sim_partition_of(w, l)->stream == f->stream && f->seq >= l->start && f->seq < l->end &&
 		    !rdv_lane_owns(l->lane, f->type, f->seq, f->place, &entry))
 			rdv_lane_done_again(l->lane, f->seq, &w->effects);
 	}

@@ -61,6 +61,14 @@ static void count_call(struct sim_world *w, struct sim_call *c, int by)
 	c->open = by > 0;
 }
 
+/* A call that was taken back did not go out. */
+static void give_token(struct sim_target *t)
+{
+	double most = t->policy.rate / 10 > 1 ? t->policy.rate / 10 : 1;
+
+	t->tokens = t->tokens + 1 < most ? t->tokens + 1 : most;
+}
+
 /* What the lane says to the message's dedupe key; true: the call goes on. */
 static bool dedupe_lets_go(struct sim_world *w, struct sim_lane *l, struct sim_call *c)
 {
@@ -68,14 +76,19 @@ static bool dedupe_lets_go(struct sim_world *w, struct sim_lane *l, struct sim_c
 	enum rdv_dedupe_answer answer = rdv_lane_dedupe(l->lane, sim_now(w), c->entry, c->call,
 							sim_message_of(w, l, c->seq)->dedupe, &w->effects);
 
-	if (answer == RDV_DEDUPE_PROCEED)
+	if (answer == RDV_DEDUPE_PROCEED) {
+		sim_check_dedupe(w, l, c->seq);
+		c->has_dedupe = true;
+		f->done_until = 0;
 		return true;
+	}
 	sim_trace(w, "lane %u %llu: %s by %llu, key %u", l->index, (unsigned long long)c->seq,
 		  answer == RDV_DEDUPE_DUPLICATE ? "duplicate" : "waits for its twin",
 		  (unsigned long long)sim_message_of(w, l, c->seq)->dedupe.lo, sim_message_of(w, l, c->seq)->key);
 	if (answer == RDV_DEDUPE_DUPLICATE && !c->request)
 		f->acked = true;
 	count_call(w, c, -1);
+	give_token(&w->targets[c->target]);
 	sim_touch(w, l);
 	return false;
 }
@@ -211,16 +224,22 @@ static void answer(struct sim_world *w, const struct sim_call *c, struct rdv_ans
 	} else if (weather == REJECTING && sim_chance(w, 0.8)) {
 		answer_http(a, 422);
 	}
+	if (a->http_status == 200)
+		a->failure.text = rdv_slice(NULL, 0); /* which rules look at */
 }
 
 /* The delays that the policy allows for what comes now. Called before the verdict; rules are the route's own. */
 static void expect_delay(struct sim_world *w, struct sim_lane *l, struct sim_fate *f, const struct rdv_verdict *v)
 {
-	const struct rdv_retry *r = &w->routes[l->route].policy.retry;
+	const struct rdv_retry *rule = rdv_rules_retry(w->routes[l->route].rules, v->rule);
+	const struct rdv_retry *r = rule ? rule : &w->routes[l->route].policy.retry;
 	int64_t latest;
 
 	f->bounded = true;
-	if (v->has_delay && v->delay_ms >= 0) {
+	if (v->rule && v->kind == RDV_DEFER && v->has_delay) {
+		f->low = v->delay_ms;
+		f->high = w->routes[l->route].route_policy.family.then == RDV_FAMILY_HOLD ? RDV_NEVER : v->delay_ms;
+	} else if (v->has_delay && v->delay_ms >= 0) {
 		f->low = f->high = rdv_retry_named_delay(r, v->delay_ms);
 		if (w->routes[l->route].route_policy.family.then == RDV_FAMILY_HOLD)
 			f->high = rdv_retry_cap(r);
@@ -247,9 +266,12 @@ static void note_verdict(struct sim_world *w, struct sim_lane *l, struct sim_cal
 	struct sim_fate *f = sim_fate_of(w, l, c->seq);
 
 	f->bounded = false;
+	f->judged = sim_now(w).mono.ms;
 	if (c->request)
 		return;
 	f->fresh = v->kind != RDV_ACK && v->kind != RDV_DROP && v->cause != RDV_CAUSE_SHUTDOWN;
+	if (v->kind == RDV_ACK)
+		sim_outage_acked(w);
 	if (v->kind == RDV_ACK)
 		f->acked = true;
 	else if (v->kind == RDV_DROP)
@@ -355,13 +377,14 @@ void sim_answer(struct sim_world *w, uint32_t slot)
 	if (w->options.damage && !w->healing && !c->request && sim_chance(w, 0.01)) {
 		sim_fate_of(w, l, c->seq)->damaged = true;
 		count_call(w, c, -1);
+		give_token(&w->targets[c->target]); /* nobody was called */
 		sim_trace(w, "lane %u %llu cannot be read", l->index, (unsigned long long)c->seq);
 		rdv_lane_damaged(l->lane, sim_now(w), c->entry, c->call, &w->effects);
 		sim_touch(w, l);
 		return;
 	}
 	answer(w, c, &a);
-	rdv_rules_judge(NULL, w->routes[l->route].name, &a, &v);
+	rdv_rules_judge(w->routes[l->route].rules, w->routes[l->route].name, &a, &v);
 	give_verdict(w, c, &v);
 	if (!w->healing && sim_chance(w, 0.02))
 		sim_at(w, sim_between(w, 0, 2000),
@@ -392,7 +415,7 @@ void sim_cut_calls(struct sim_world *w, struct sim_lane *l)
 
 		if (!w->calls[i].open || w->calls[i].lane != l->index)
 			continue;
-		rdv_rules_judge(NULL, w->routes[l->route].name, &a, &v);
+		rdv_rules_judge(w->routes[l->route].rules, w->routes[l->route].name, &a, &v);
 		give_verdict(w, &w->calls[i], &v);
 		sim_execute(w);
 	}
@@ -402,6 +425,10 @@ void sim_weather(struct sim_world *w)
 {
 	struct sim_target *t = &w->targets[sim_below(w, w->options.targets)];
 
+	if (w->options.outage) {
+		sim_outage_weather(w);
+		return;
+	}
 	t->weather = t->weather != CLEAR || w->healing ? CLEAR : (uint8_t)(1 + sim_below(w, w->options.storms ? 3 : 2));
 	if (w->healing)
 		return;

@@ -14,7 +14,7 @@ static void check_outcome(struct sim_world *w, struct sim_lane *l, const struct 
 
 	if (outcome == RDV_STATE_ACKED && !f->acked)
 		what = "acked without an ack";
-	if (outcome == RDV_STATE_DROPPED && !f->dropped && r->policy.retry.on_exhausted != RDV_EXHAUSTED_DROP)
+	if (outcome == RDV_STATE_DROPPED && !f->dropped && !r->may_drop)
 		what = "dropped without a drop";
 	if (outcome == RDV_STATE_DEAD && !(f->letters & 1))
 		what = "dead without a stored letter";
@@ -73,8 +73,16 @@ static const char *follower_fault(struct sim_world *w, struct sim_lane *l, uint6
 		return "a follower without a cause";
 	if (sim_message_of(w, l, cause)->key_hash != sim_message_of(w, l, seq)->key_hash)
 		return "a follower of another key";
-	f = sim_fate_of(w, l, cause);
-	return f->final == RDV_STATE_DEAD + 1 || f->final == 0 ? NULL : "a follower of a message that is not dead";
+	for (uint32_t i = 0; i < w->lane_count; i++) {
+		/* Also of one that was its sibling then: its history may be read when they have parted. */
+		if (sim_partition_of(w, &w->lanes[i]) != sim_partition_of(w, l) || cause < w->lanes[i].start ||
+		    cause >= w->lanes[i].end)
+			continue;
+		f = sim_fate_of(w, &w->lanes[i], cause);
+		if (f->final == RDV_STATE_DEAD + 1 || f->final == 0)
+			return NULL;
+	}
+	return "a follower of a message that is not dead";
 }
 
 static const char *dying_fault(struct sim_world *w, struct sim_lane *l, uint64_t seq, const struct rdv_message_state *s)
@@ -137,7 +145,7 @@ static void learn_state(struct sim_world *w, struct sim_lane *l, uint64_t seq, s
 		if (f->bounded && (s.delay_ms < f->low || s.delay_ms > f->high))
 			sim_fail(w, "lane %u: %llu waits %lld ms, allowed are %lld to %lld", l->index,
 				 (unsigned long long)seq, (long long)s.delay_ms, (long long)f->low, (long long)f->high);
-		f->earliest = sim_now(w).mono.ms + s.delay_ms;
+		f->earliest = f->judged + s.delay_ms;
 	} else if (s.kind == RDV_STATE_READY) {
 		f->earliest = sim_now(w).mono.ms;
 	}
@@ -173,6 +181,19 @@ static void learn_request(struct sim_world *w, struct sim_lane *l, uint64_t numb
 	}
 }
 
+static void learn_dedupe(struct sim_world *w, struct sim_lane *l, struct rdv_slice payload, bool durable)
+{
+	struct rdv_dedupe_record d;
+	struct sim_fate *f;
+
+	if (rdv_dedupe_decode(payload, &d) != REDRIVE_OK)
+		sim_fail(w, "lane %u: a damaged DEDUPE", l->index);
+	if (d.owner_seq == UINT64_MAX)
+		return; /* done by a message of another lane, before their windows were merged */
+	f = sim_fate_of(w, l, d.owner_seq);
+	*(durable ? &f->durable_done_until : &f->done_until) = d.state == RDV_DEDUPE_DONE ? d.until.ms : 0;
+}
+
 void sim_learn(struct sim_world *w, const struct sim_frame *f, struct rdv_slice payload, bool durable)
 {
 	struct sim_lane *l = f->type == RDV_RECORD_BODY ? NULL : sim_lane_by_stream(w, f->stream);
@@ -180,7 +201,14 @@ void sim_learn(struct sim_world *w, const struct sim_frame *f, struct rdv_slice 
 
 	if (!l || f->again)
 		return;
-	if (f->type == RDV_RECORD_DONE)
+	if (f->type == RDV_RECORD_LANE && durable) {
+		if (f->seq == 1)
+			sim_learn_mark(l, payload);
+		else
+			l->born = true;
+	} else if (f->type == RDV_RECORD_DEDUPE)
+		learn_dedupe(w, l, payload, durable);
+	else if (f->type == RDV_RECORD_DONE)
 		learn_done(w, l, payload, durable);
 	else if (f->type == RDV_RECORD_STATE)
 		learn_state(w, l, f->seq, payload, durable);

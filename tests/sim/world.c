@@ -31,6 +31,9 @@ static void free_core(struct sim_world *w)
 		rdv_target_free(w->targets[i].target);
 		w->targets[i] = (struct sim_target){0};
 	}
+	rdv_target_free(w->orphan_target);
+	w->orphan_target = NULL;
+	sim_free_windows(w);
 }
 
 void sim_world_done(struct sim_world *w)
@@ -38,6 +41,8 @@ void sim_world_done(struct sim_world *w)
 	free_core(w);
 	for (uint32_t i = 0; i < SIM_LANES; i++)
 		free(w->lanes[i].fates);
+	for (uint32_t i = 0; i < SIM_ROUTES; i++)
+		rdv_rules_unref(w->routes[i].rules);
 	for (uint32_t i = 0; i < SIM_STREAMS; i++)
 		free(w->streams[i].items);
 	sim_log_done(&w->log);
@@ -130,6 +135,8 @@ void sim_touch(struct sim_world *w, struct sim_lane *l)
 {
 	struct sim_target *t = sim_target_of(w, l);
 
+	if (l->loose)
+		return;
 	t->touched = true;
 	rdv_dispatcher_touch(t->dispatcher, l->lane);
 }
@@ -294,6 +301,10 @@ static void turn(struct sim_world *w)
 		handle(w, &e);
 		sim_execute(w);
 	}
+	if (sim_now(w).wall.ms > w->latest_wall)
+		w->latest_wall = sim_now(w).wall.ms;
+	if (!w->crashed)
+		sim_reap(w);
 	run_dispatchers(w);
 	if (!w->crashed)
 		sim_turn_end(w);
@@ -333,7 +344,7 @@ static bool finished(struct sim_world *w)
 	if (w->log.durable != sim_log_last(&w->log))
 		return false;
 	for (uint32_t i = 0; i < w->lane_count; i++)
-		for (uint64_t seq = w->lanes[i].start; seq < sim_partition_of(w, &w->lanes[i])->count; seq++)
+		for (uint64_t seq = w->lanes[i].start; seq < sim_lane_end(w, &w->lanes[i]); seq++)
 			if (!sim_fate_of(w, &w->lanes[i], seq)->durable_final)
 				return false;
 	for (size_t i = 0; i < w->replay_count; i++)
@@ -347,6 +358,7 @@ static bool unblock(struct sim_world *w)
 {
 	bool any = false;
 
+	sim_adopt_all(w);
 	for (uint32_t i = 0; i < w->lane_count; i++) {
 		struct sim_lane *l = &w->lanes[i];
 		for (uint32_t k = 1; k < SIM_KEYS; k++)
@@ -371,7 +383,7 @@ static bool unblock(struct sim_world *w)
 static void report_stuck(struct sim_world *w)
 {
 	for (uint32_t i = 0; i < w->lane_count; i++)
-		for (uint64_t seq = w->lanes[i].start; seq < sim_partition_of(w, &w->lanes[i])->count; seq++) {
+		for (uint64_t seq = w->lanes[i].start; seq < sim_lane_end(w, &w->lanes[i]); seq++) {
 			struct rdv_where where = {0};
 			if (sim_fate_of(w, &w->lanes[i], seq)->durable_final)
 				continue;
@@ -420,6 +432,7 @@ static void reset(struct sim_world *w, uint64_t seed)
 	w->step = w->serial = w->crashes = 0;
 	w->healing = w->crashed = false;
 	w->t = 0;
+	w->latest_wall = 0;
 	w->mono_base = (int64_t)sim_below(w, 1000000);
 	w->wall_base = 1700000000000 + (int64_t)sim_below(w, 1000000000);
 	w->run = w->published = 0;
@@ -443,7 +456,7 @@ void sim_world_run(struct sim_world *w, uint64_t seed)
 	sim_start(w);
 	sim_at(w, 0, (struct sim_event){.kind = SIM_EV_PUBLISH});
 	sim_at(w, (int64_t)w->options.chaos_every_ms, (struct sim_event){.kind = SIM_EV_CHAOS});
-	sim_at(w, sim_between(w, 500, 60000), (struct sim_event){.kind = SIM_EV_WEATHER});
+	sim_at(w, w->options.outage ? 12000 : sim_between(w, 500, 60000), (struct sim_event){.kind = SIM_EV_WEATHER});
 	end = RDV_NEVER;
 	while (w->t < end) {
 		if (end == RDV_NEVER && w->published == w->options.messages)

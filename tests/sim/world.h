@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include "base/random.h"
+#include "core/dedupe.h"
 #include "core/dispatcher.h"
 #include "core/record.h"
 #include "sim_log.h"
@@ -21,7 +22,8 @@
 #define SIM_PARTITIONS 3
 #define SIM_STREAMS (SIM_TOPICS * SIM_PARTITIONS)
 #define SIM_ROUTES 4
-#define SIM_LANES (SIM_ROUTES * SIM_PARTITIONS)
+#define SIM_GENERATIONS 3 /* of a route: it is renamed, what it leaves are orphans */
+#define SIM_LANES (SIM_ROUTES * SIM_PARTITIONS * SIM_GENERATIONS)
 #define SIM_TARGETS 2
 #define SIM_PLANS 4
 #define SIM_LANE_STREAM 100u /* streams of lanes begin here */
@@ -97,8 +99,10 @@ struct sim_fate {
 	uint16_t durable_charged;
 	bool acked, dropped; /* the handler said so */
 	bool fresh;          /* the next STATE follows a verdict */
+	int64_t judged;      /* mono: when that was given */
 	bool bounded;        /* the next STATE's delay must lie in low..high */
 	int64_t low, high;
+	int64_t done_until, durable_done_until; /* wall: its dedupe key is done so long */
 };
 
 struct sim_route {
@@ -109,8 +113,12 @@ struct sim_route {
 	uint32_t attempts_min; /* smallest limit that was ever in force */
 	uint32_t deferrals_min, crashes_min;
 	int64_t max_age_min;
-	bool start_before_call, storming;
+	bool start_before_call, storming, may_drop, dedupes;
 	uint32_t unrecorded_max;
+	uint64_t entries_min; /* of dedupe windows that its lanes had */
+	uint32_t generation;
+	struct rdv_rules *rules;                    /* shares; NULL = none */
+	struct rdv_dedupe windows[SIM_GENERATIONS]; /* the lanes of a generation share one */
 };
 struct sim_key { /* of one lane */
 	uint64_t hash;
@@ -118,10 +126,20 @@ struct sim_key { /* of one lane */
 	bool gate, durable_gate;
 };
 #define SIM_KEYS 8
+struct sim_mark { /* whose lane it is, and where it ends */
+	uint32_t route, generation;
+	bool orphan;
+	uint64_t end; /* UINT64_MAX: it takes what is published */
+};
 struct sim_lane {
 	struct rdv_lane *lane; /* owns */
 	uint32_t index, route, partition, stream;
-	uint64_t start, epoch;
+	uint32_t generation;
+	bool orphan;
+	bool loose;              /* an orphan whose calls have ended: in no dispatcher */
+	bool born;               /* its LANE record is durable */
+	struct sim_mark durable; /* mark */
+	uint64_t start, end, epoch;
 	bool stopped, handing_over, paused, durable_paused, unclean;
 	struct sim_fate *fates; /* owns; by offset */
 	size_t fate_capacity;
@@ -141,6 +159,8 @@ struct sim_target {
 	int64_t wake; /* mono */
 	bool touched;
 	int64_t hold_until; /* mono: Retry-After */
+	double tokens;      /* of its rate, at tokens_at */
+	int64_t tokens_at;
 	uint8_t weather;
 	uint32_t calls, probes;
 	int64_t last_ok, down_at; /* mono */
@@ -176,12 +196,19 @@ struct sim_deed {              /* a record of this turn, not appended yet */
 	struct rdv_place old;
 };
 
+struct sim_outage {
+	int64_t lasts, began, half; /* t; 0 = not yet */
+	uint32_t reached, probes, since, acked;
+	double throughput; /* before it */
+};
+
 struct sim_options { /* what a world is made of, drawn from the seed */
 	uint32_t topics, partitions, routes, targets;
 	uint32_t messages;
 	double crash, publish_every_ms, chaos_every_ms;
 	uint32_t check_every;
-	bool wall_jumps, suspends, replays, revokes, reloads, pauses, trims, handovers, delays, damage, storms, outage;
+	bool wall_jumps, suspends, replays, revokes, reloads, pauses, trims, handovers, delays, damage, storms, adopts;
+	bool outage; /* sim_outage.c */
 	int64_t sync_ms, stall_ms;
 	uint32_t segment_size, keep_segments;
 };
@@ -195,12 +222,16 @@ struct sim_world {
 	uint32_t run;
 	bool crashed; /* inside this turn: everything unwinds */
 	uint64_t crashes;
+	int64_t latest_wall;       /* the wall clock's furthest so far */
+	uint64_t adopted, outages; /* how often, over all worlds */
 	struct sim_options options;
+	struct sim_outage outage;
 	struct sim_partition streams[SIM_STREAMS];
 	struct sim_route routes[SIM_ROUTES];
 	struct sim_lane lanes[SIM_LANES];
 	uint32_t lane_count;
 	struct sim_target targets[SIM_TARGETS];
+	struct rdv_target *orphan_target; /* owns */
 	struct sim_log log;
 	uint64_t syncing; /* ticket that the running commit will make durable; 0 = none */
 	uint32_t published;
@@ -250,8 +281,19 @@ void sim_draw(struct sim_world *w);
 void sim_draw_retry(struct sim_world *w, struct rdv_retry *r);
 void sim_heal(struct sim_world *w);
 
+/* ---- sim_outage.c: worlds with a full outage ---- */
+void sim_outage_draw(struct sim_world *w);
+void sim_outage_draw_target(struct sim_world *w, struct sim_target *t);
+void sim_outage_draw_route(struct sim_world *w, struct sim_route *r);
+void sim_outage_weather(struct sim_world *w);
+void sim_outage_acked(struct sim_world *w);
+void sim_outage_call(struct sim_world *w, const struct rdv_effect *e);
+void sim_outage_turn(struct sim_world *w);
+void sim_outage_end(struct sim_world *w);
+
 /* ---- sim_effects.c: executes effects, keeps the turn's batch ---- */
 void sim_execute(struct sim_world *w); /* and clears the effects; may set crashed */
+void sim_record(struct sim_world *w, struct sim_lane *l, const struct sim_frame *frame, struct rdv_slice payload);
 void sim_turn_end(struct sim_world *w);
 void sim_trim(struct sim_world *w);
 
@@ -277,6 +319,22 @@ void sim_start(struct sim_world *w); /* the first process, on an empty log */
 void sim_crash(struct sim_world *w);
 void sim_reopen_clean(struct sim_world *w);
 void sim_hand_over(struct sim_world *w, struct sim_lane *l);
+void sim_new_lane(struct sim_world *w, struct sim_lane *l);                /* the core's, ready to fold */
+void sim_open_lane(struct sim_world *w, struct sim_lane *l, bool unclean); /* all of its records are folded */
+
+/* ---- sim_adopt.c: routes that are renamed, orphans, adoption ---- */
+uint64_t sim_lane_end(struct sim_world *w, const struct sim_lane *l);   /* of what it was given and is durable */
+bool sim_is_family(const struct sim_lane *a, const struct sim_lane *b); /* lanes of one route and partition */
+struct rdv_dedupe *sim_window_of(struct sim_world *w, const struct sim_lane *l);
+struct sim_lane *sim_make_lane(struct sim_world *w, uint32_t route, uint32_t partition, uint64_t start);
+void sim_join_family(struct sim_world *w, struct sim_lane *l);
+void sim_rename(struct sim_world *w);
+void sim_reap(struct sim_world *w);
+void sim_adopt(struct sim_world *w);
+void sim_adopt_all(struct sim_world *w);
+void sim_reconcile(struct sim_world *w); /* the configuration with what a crash left */
+void sim_learn_mark(struct sim_lane *l, struct rdv_slice payload);
+void sim_free_windows(struct sim_world *w);
 
 /* ---- sim_learn.c ---- */
 /* A record was appended; or it became durable, or survived. */
@@ -289,6 +347,7 @@ void sim_chaos(struct sim_world *w);
 
 /* ---- sim_check.c ---- */
 void sim_check_dispatch(struct sim_world *w, struct sim_lane *l, const struct rdv_effect *effect);
+void sim_check_dedupe(struct sim_world *w, struct sim_lane *l, uint64_t seq);
 void sim_check_turn(struct sim_world *w);
 void sim_check_all(struct sim_world *w);
 void sim_check_end(struct sim_world *w);
