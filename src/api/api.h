@@ -18,6 +18,14 @@ struct rdv_sleeper {
 	int64_t deadline_ms; /* mono */
 };
 
+struct rdv_listener {
+	int fd, stop; /* -1 = none */
+	uint16_t port;
+	struct MHD_Daemon *daemon; /* borrows */
+	pthread_t thread;
+	bool started;
+};
+
 #define RDV_WORKERS 4u
 
 /* Threads for operations that may take long, and the exchanges that wait for one. */
@@ -34,7 +42,6 @@ struct rdv_api {
 	struct MHD_Daemon *daemon; /* owns */
 	struct rdv_engine *engine; /* borrows */
 	struct rdv_desk *desk;     /* borrows */
-	uint16_t port;
 	_Atomic uint64_t body_max, headers_max, batch_max; /* a reload may change them */
 	uint64_t head_max;
 	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */
@@ -50,6 +57,7 @@ struct rdv_api {
 	unsigned connection_count;
 	struct rdv_sleeper *sleepers;
 	struct rdv_workers workers;
+	struct rdv_listener listener;
 	pthread_cond_t tick;
 	pthread_t timer;
 	bool stopping;
@@ -72,6 +80,13 @@ void rdv_sleep_stop(struct rdv_api *api); /* wakes everybody */
 void rdv_sleep(struct rdv_exchange *x, int64_t ms);
 /* From any thread; false if it does not sleep any more. */
 bool rdv_sleep_wake(struct rdv_api *api, struct rdv_exchange *x);
+
+/* listen.c */
+enum redrive_status rdv_listener_open(struct rdv_listener *l, const struct rdv_api_options *o,
+				      struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_listener_start(struct rdv_listener *l, struct MHD_Daemon *daemon,
+				       struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_listener_stop(struct rdv_listener *l);
 
 /* workers.c */
 void rdv_workers_init(struct rdv_api *api);

@@ -2,12 +2,10 @@
  *
  * The path and query reach us raw (no unescaping by the library), so that a key may hold %2F or %00. Bodies are bounded
  * before they are kept; what comes beyond the limit is counted and thrown away, and the connection is closed. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "api.h"
 
 #define POOL_THREADS 2u /* they never wait for anybody; more of them only take turns */
@@ -171,33 +169,10 @@ static enum redrive_status read_pem(const char *file, char **out, struct rdv_err
 
 /* ---- start and stop ---- */
 
-union address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-static bool make_address(const struct rdv_api_options *o, union address *a)
+static enum redrive_status start_daemon(struct rdv_api *api, struct rdv_error *error)
 {
-	memset(a, 0, sizeof *a);
-	if (inet_pton(AF_INET, o->host, &a->v4.sin_addr) == 1) {
-		a->v4.sin_family = AF_INET;
-		a->v4.sin_port = htons(o->port);
-		return true;
-	}
-	a->v6.sin6_family = AF_INET6;
-	a->v6.sin6_port = htons(o->port);
-	return inet_pton(AF_INET6, o->host, &a->v6.sin6_addr) == 1;
-}
-
-static enum redrive_status start_daemon(struct rdv_api *api, const struct rdv_api_options *o, struct rdv_error *error)
-{
-	union address address;
-	if (!make_address(o, &address))
-		return rdv_error_set(error, REDRIVE_REFUSED, "'%s' is no address to listen at", o->host);
-	unsigned flags = MHD_USE_EPOLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME;
-	if (address.any.sa_family == AF_INET6)
-		flags |= MHD_USE_IPv6;
+	unsigned flags =
+		MHD_USE_EPOLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET;
 	if (api->cert)
 		flags |= MHD_USE_TLS;
 	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, api->cert},
@@ -206,19 +181,17 @@ static enum redrive_status start_daemon(struct rdv_api *api, const struct rdv_ap
 	struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
 	/* MHD's limit lies above ours, so that there is always room to accept one more before the longest idle one
 	 * goes. */
-	api->daemon = MHD_start_daemon(
-		flags, o->port, NULL, NULL, on_request, api, MHD_OPTION_SOCK_ADDR, &address.any,
-		MHD_OPTION_THREAD_POOL_SIZE, POOL_THREADS, MHD_OPTION_CONNECTION_LIMIT,
-		(api->connections_max + 64) * POOL_THREADS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(api->head_max + POOL_SPARE), MHD_OPTION_NOTIFY_COMPLETED,
-		on_completed, api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_UNESCAPE_CALLBACK,
-		keep_escapes, NULL, MHD_OPTION_ARRAY, api->cert ? tls : plain, MHD_OPTION_END);
+	api->daemon =
+		MHD_start_daemon(flags, 0, NULL, NULL, on_request, api, MHD_OPTION_THREAD_POOL_SIZE, POOL_THREADS,
+				 MHD_OPTION_CONNECTION_LIMIT, (api->connections_max + 64) * POOL_THREADS,
+				 MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+				 (size_t)(api->head_max + POOL_SPARE), MHD_OPTION_NOTIFY_COMPLETED, on_completed, api,
+				 MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_UNESCAPE_CALLBACK,
+				 keep_escapes, NULL, MHD_OPTION_ARRAY, api->cert ? tls : plain, MHD_OPTION_END);
 	if (!api->daemon)
-		return rdv_error_set(error, REDRIVE_IO, "cannot listen at %s port %u: %s", o->host, o->port,
+		return rdv_error_set(error, REDRIVE_IO, "cannot serve HTTP: %s",
 				     errno ? strerror(errno) : "the certificate or key was not accepted");
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(api->daemon, MHD_DAEMON_INFO_BIND_PORT);
-	api->port = info ? info->port : o->port;
-	return REDRIVE_OK;
+	return rdv_listener_start(&api->listener, api->daemon, error);
 }
 
 enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out, struct rdv_error *error)
@@ -233,6 +206,7 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	pthread_condattr_destroy(&monotonic);
 	pthread_mutex_init(&api->mutex, NULL);
 	rdv_workers_init(api);
+	api->listener.fd = api->listener.stop = -1;
 	pthread_rwlock_init(&api->access, NULL);
 	api->engine = options->engine;
 	api->desk = options->desk;
@@ -255,9 +229,11 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	}
 	if (status == REDRIVE_OK)
 		status = rdv_workers_start(api, error);
+	if (status == REDRIVE_OK)
+		status = rdv_listener_open(&api->listener, options, error);
 	errno = 0;
 	if (status == REDRIVE_OK)
-		status = start_daemon(api, options, error);
+		status = start_daemon(api, error);
 	if (status == REDRIVE_OK) {
 		*out = api;
 		return REDRIVE_OK;
@@ -271,13 +247,14 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 
 uint16_t rdv_api_port(const struct rdv_api *api)
 {
-	return api->port;
+	return api->listener.port;
 }
 
 void rdv_api_stop(struct rdv_api *api)
 {
 	if (!api)
 		return;
+	rdv_listener_stop(&api->listener);
 	rdv_workers_stop(api);
 	if (!api->stopping)
 		rdv_sleep_stop(api);
