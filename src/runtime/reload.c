@@ -373,7 +373,7 @@ enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_eng
 	free(q.changes);
 	free(q.topics);
 	free(a.by_names);
-	if (status == REDRIVE_NO_MEMORY && !error->text[0])
-		rdv_error_set(error, status, "out of memory: nothing was changed");
+	if (status != REDRIVE_OK && !error->text[0])
+		rdv_error_set(error, status, "%s: nothing was changed", redrive_status_text(status));
 	return status == REDRIVE_OK ? rdv_log_wait(e->log, q.ticket, -1) : status;
 }

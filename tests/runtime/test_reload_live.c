@@ -215,10 +215,10 @@ static void calls_of_a_removed_lease_route_end(void **state)
 	e = start_engine(&eo, &o, 1);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
-	WAIT_ACCOUNT(e, "a", in_flight, 3);
 	assert_int_equal(rdv_engine_lease_handler(e, "a", &leases), REDRIVE_OK);
 	assert_int_equal(rdv_lease_take(leases, 1, 10000, 0, count_leased, &leased), REDRIVE_OK);
 	assert_int_equal(leased, 1);
+	WAIT_ACCOUNT(e, "a", in_flight, 1);
 	assert_int_equal(rdv_engine_reload(e, NULL, &other, 1, &error), REDRIVE_OK);
 	for (int n = 0; n < 3000 && status == REDRIVE_NOT_FOUND; n++) {
 		usleep(10000);
