@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include "raw_log.h"
 
-enum { BODY = 256, CONNECTIONS_MAX = 1000, POOL_THREADS = 2, LINE_MAX = BODY + 64 };
+enum { BODY = 256, CONNECTIONS_MAX = 1000, POOL_THREADS = 2, LINE_MAX = BODY + 64, SILENCE_MS = 10000 };
 
 static void die(const char *what)
 {
@@ -195,8 +195,13 @@ static double run(int port)
 	for (int i = 0; i < n && more(); i++)
 		start_one(&links[i], epoll);
 	while (load.answered < load.sent) {
-		int ready = epoll_wait(epoll, events, 256, -1);
+		int ready = epoll_wait(epoll, events, 256, SILENCE_MS);
 
+		if (!ready) {
+			fprintf(stderr, "http_load: %zu requests without an answer for 10 s\n",
+				(size_t)(load.sent - load.answered));
+			exit(1);
+		}
 		for (int i = 0; i < ready; i++) {
 			if (events[i].events & EPOLLOUT)
 				send_on(events[i].data.ptr, epoll);
