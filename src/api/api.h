@@ -39,9 +39,9 @@ struct rdv_workers {
 };
 
 struct rdv_api {
-	struct MHD_Daemon *daemon; /* owns */
-	struct rdv_engine *engine; /* borrows */
-	struct rdv_desk *desk;     /* borrows */
+	struct MHD_Daemon *daemon;                         /* owns */
+	struct rdv_engine *engine;                         /* borrows */
+	struct rdv_desk *desk;                             /* borrows */
 	_Atomic uint64_t body_max, headers_max, batch_max; /* a reload may change them */
 	uint64_t head_max;
 	_Atomic uint64_t bodies; /* bytes of bodies that are being taken in; all requests together */

@@ -4,7 +4,7 @@
  *
  * as 70 hex digits, integers little-endian. The SipHash is keyed with a secret of one handler in one run, so a token of
  *an earlier run is as unknown as a guessed one; it is compared in constant time. Hex is libsodium's. Pure; any thread.
-*/
+ */
 #include "lease_token.h"
 #include <sodium.h>
 
