@@ -49,7 +49,7 @@ static bool open_socket(struct rdv_listener *l, const union address *address, so
 
 enum redrive_status rdv_listener_open(struct rdv_listener *l, const struct rdv_api_options *o, struct rdv_error *error)
 {
-	union address address, bound;
+	union address address, bound = {0};
 	socklen_t size, bound_size = sizeof bound;
 	if (!make_address(o, &address, &size))
 		return rdv_error_set(error, REDRIVE_REFUSED, "'%s' is no address to listen at", o->host);

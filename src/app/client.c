@@ -258,7 +258,7 @@ int rdv_client_show_all(const struct rdv_invocation *in, const char *path,
 			void (*print)(const struct rdv_invocation *in, const json_t *answer))
 {
 	struct rdv_client *c;
-	json_t *all;
+	json_t *all = NULL;
 	int code = rdv_client_open(in, &c);
 	if (code)
 		return code;
