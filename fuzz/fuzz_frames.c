@@ -63,6 +63,20 @@ static void write_frame(struct rdv_store *s, uint8_t *image, uint64_t number, st
 	at->offset += RDV_FRAME_HEADER + f.length;
 }
 
+static void make_hints(const struct rdv_store *s, const uint8_t *image, uint32_t segment, uint32_t end)
+{
+	struct rdv_position at = {segment, RDV_SEGMENT_START};
+	struct rdv_hints_writer w;
+	struct rdv_frame frame;
+
+	rdv_hints_begin(&w, s, segment);
+	for (; at.offset < end; at.offset += RDV_FRAME_HEADER + frame.length) {
+		check(rdv_frame_valid(s->seed, rdv_slice(image + at.offset, end - at.offset), at, &frame));
+		rdv_hints_add(&w, &frame);
+	}
+	check(rdv_hints_end(&w, NULL) == REDRIVE_OK);
+}
+
 /* Segments 1 to 3 of fixed identity, hints of the first two. */
 static void make_log(struct rdv_faulty *files)
 {
@@ -93,7 +107,7 @@ static void make_log(struct rdv_faulty *files)
 		check(rdv_file_write_all(&rdv_faulty_ops, files, fd, &iov, 1, 0) == 0);
 		rdv_faulty_ops.close(files, fd);
 		if (segment < SEGMENTS)
-			check(rdv_hints_write(&s, segment, rdv_slice(image, SEGMENT), at.offset, NULL) == REDRIVE_OK);
+			make_hints(&s, image, segment, at.offset);
 	}
 }
 

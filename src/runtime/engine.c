@@ -404,12 +404,11 @@ bool rdv_engine_ready(struct rdv_engine *e, const char **why)
 	struct rdv_log_space space;
 
 	*why = NULL;
-	if (atomic_load(&e->log_failed))
+	if (atomic_load(&e->log_failed) ||
+	    (atomic_load(&e->accepts) && rdv_log_failed(e->log))) /* publishers know it before the core does */
 		*why = "the journal has failed";
 	else if (!atomic_load(&e->accepts))
 		*why = "starting or stopping";
-	else if (rdv_log_failed(e->log)) /* publishers know it before the core does */
-		*why = "the journal has failed";
 	if (*why)
 		return false;
 	rdv_log_space(e->log, &space);
