@@ -108,17 +108,18 @@ struct rdv_log {
 	uint32_t ready;      /* highest segment that has its file */
 	/* maintain's own */
 	int fill_fd;
+	bool fill_copied; /* the file system does not take writes past the page cache */
 	uint64_t fill_number, fill_offset;
 	int64_t fill_us;
 	int64_t hint_after_ms;
 	uint64_t fill_rate;
 
-	/* the owner's */
+	/* the owner's; others ask for the space and may see what is atomic */
 	struct rdv_log_live *live; /* owns; ring by segment number */
 	uint32_t live_capacity;
-	uint32_t owner_tail;
-	bool live_lost; /* no memory for a counter: the tail is kept until the next start */
-	_Atomic int64_t live_records, live_bytes;
+	_Atomic uint32_t owner_tail;
+	_Atomic bool live_lost; /* no memory for a counter: the tail is kept until the next start */
+	_Atomic int64_t live_records, live_bytes, tail_records; /* tail_records: live ones of the tail */
 };
 
 /* commit.c */

@@ -129,7 +129,7 @@ struct rdv_read {
  */
 void rdv_log_read_many(struct rdv_log *log, struct rdv_read *reads[], size_t count);
 
-/* ---- liveness and trimming: the owner's thread, except scan and maintain ---- */
+/* ---- liveness and trimming: the owner's thread, except space, scan and maintain ---- */
 void rdv_log_live(struct rdv_log *log, uint32_t segment, int32_t delta,
 		  int64_t bytes); /* live records and their bytes */
 struct rdv_log_space {
@@ -138,7 +138,7 @@ struct rdv_log_space {
 	uint64_t tail_live, live_records;
 	bool refuses, wants_trim; /* wants_trim: the tail should be re-appended now */
 };
-void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out);
+void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out); /* any thread */
 /* Frames of a segment from an offset on, at most max_bytes of it, copied into *block; *next = where to go on (0 = end).
  * Any thread. */
 enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, uint32_t max_bytes,

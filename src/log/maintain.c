@@ -253,7 +253,7 @@ static enum redrive_status begin_fill(struct rdv_log *log, struct rdv_error *err
 	pthread_mutex_unlock(&log->files_mutex);
 	log->fill_offset = 0;
 	status = rdv_store_allocate(&log->store, log->fill_number, &log->fill_fd, error);
-	if (status != REDRIVE_OK || log->store.segment_size % RDV_PAGE)
+	if (status != REDRIVE_OK || log->store.segment_size % RDV_PAGE || log->fill_copied)
 		return status;
 	if (rdv_store_open(&log->store, RDV_STORE_FILL, log->fill_number, O_RDWR | O_DIRECT, &direct, NULL) !=
 	    REDRIVE_OK)
@@ -269,7 +269,6 @@ static enum redrive_status fill(struct rdv_log *log, struct rdv_error *error)
 	uint64_t left = log->store.segment_size - log->fill_offset;
 	struct iovec iov = {(void *)(uintptr_t)zeros, left < FILL_PIECE ? left : FILL_PIECE};
 	uint64_t bytes = iov.iov_len;
-	enum redrive_status status;
 	int err;
 
 	if (log->fill_fd < 0)
@@ -281,11 +280,14 @@ static enum redrive_status fill(struct rdv_log *log, struct rdv_error *error)
 	log->fill_offset += bytes;
 	if (!err)
 		return log->fill_offset < log->store.segment_size ? REDRIVE_OK : finish_fill(log, error);
-	status = rdv_error_errno(error, -err, "fill a segment");
 	rdv_store_close(&log->store, log->fill_fd);
 	log->fill_fd = -1;
 	(void)!rdv_store_remove(&log->store, RDV_STORE_FILL, log->fill_number, NULL);
-	return status;
+	if (err == -EINVAL && !log->fill_copied) { /* opened for it, but of larger pages */
+		log->fill_copied = true;
+		return REDRIVE_OK;
+	}
+	return rdv_error_errno(error, -err, "fill a segment");
 }
 
 enum redrive_status rdv_log_maintain(struct rdv_log *log, bool *did, struct rdv_error *error)

@@ -6,7 +6,7 @@
  *   - never while live data is over three quarters of the capacity: then only new messages are refused;
  *   - when room becomes short, or the disk is low; and
  *   - when dead bytes dominate (used > 2 x live + 4 segments), so that one old message does not pin the whole log.
- * rdv_log_live, rdv_log_space and rdv_log_drop_tail belong to the owner's thread; the rest says what it needs. */
+ * rdv_log_live and rdv_log_drop_tail belong to the owner's thread; the rest says what it needs. */
 #include "internal.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -169,6 +169,8 @@ void rdv_log_live(struct rdv_log *log, uint32_t segment, int32_t delta, int64_t 
 	live->records += delta;
 	live->bytes += bytes;
 	assert(live->records >= 0);
+	if (segment == log->owner_tail)
+		atomic_store_explicit(&log->tail_records, live->records, memory_order_relaxed);
 }
 
 static bool worth_trimming(const struct rdv_log_space *space, uint64_t used, uint32_t segment_size, bool low)
@@ -189,10 +191,7 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 		.capacity = log->capacity, .reserve = rdv_log_reserve(log), .tail = log->owner_tail};
 	out->live_bytes = live_bytes(log);
 	out->live_records = (out->reserve - 2 * (uint64_t)log->store.segment_size) / 32;
-	if (log->live_lost)
-		out->tail_live = UINT64_MAX;
-	else if (log->live)
-		out->tail_live = (uint64_t)live_of(log, log->owner_tail)->records;
+	out->tail_live = log->live_lost ? UINT64_MAX : (uint64_t)log->tail_records;
 	pthread_mutex_lock(&log->mutex);
 	out->bytes = (uint64_t)log->segment_count * log->store.segment_size;
 	out->head = log->at.segment;
@@ -231,4 +230,5 @@ void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 		*live = (struct rdv_log_live){0, 0};
 	}
 	log->owner_tail++;
+	log->tail_records = log->live ? live_of(log, log->owner_tail)->records : 0;
 }

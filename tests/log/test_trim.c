@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <stdlib.h>
 #include "log/internal.h"
 #include "log/log_world.h"
@@ -213,6 +214,19 @@ static void the_filler_keeps_two_segments_ahead_and_within_the_capacity(void **s
 	done(w);
 }
 
+/* A file system may open a file for writes past the page cache and then refuse them. */
+static void the_filler_goes_on_where_writes_past_the_page_cache_are_refused(void **state)
+{
+	struct world *w = make(64 * SEGMENT, 0);
+
+	(void)state;
+	rdv_faulty_fail(w->files, RDV_CALL_WRITE, 1, EINVAL, false);
+	assert_int_equal(world_maintain(w, 1000), REDRIVE_OK);
+	assert_int_equal(rdv_faulty_fired(w->files), 1);
+	assert_int_equal(w->log->ready, 3);
+	done(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -225,6 +239,7 @@ int main(void)
 		cmocka_unit_test(a_tail_goes_only_when_what_replaces_it_is_durable),
 		cmocka_unit_test(reads_of_a_recycled_segment_say_not_found),
 		cmocka_unit_test(the_filler_keeps_two_segments_ahead_and_within_the_capacity),
+		cmocka_unit_test(the_filler_goes_on_where_writes_past_the_page_cache_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
