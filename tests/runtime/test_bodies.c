@@ -2,23 +2,30 @@
 #include "harness.h"
 #include "runtime/room.h"
 
-#define MESSAGES 30000u /* of 1 KiB: more than the recent buffers hold */
-#define BATCH 500u
+struct backlog {
+	unsigned messages, size; /* more bytes than the recent buffers hold */
+};
+static const struct backlog of_small = {30000, 1024};
+static const struct backlog of_large = {600, 60000}; /* a piece holds 17, so a frame lies across most pieces' ends */
+#define BATCH_BYTES 500000u
+#define BATCH_MAX 500u
 
-static void publish_all(struct rdv_engine *e)
+static void publish_all(struct rdv_engine *e, struct backlog b)
 {
-	static char bodies[BATCH][1024];
-	static struct rdv_message messages[BATCH];
-	static struct rdv_published_at at[BATCH];
+	static char bytes[BATCH_BYTES + 65536];
+	static struct rdv_message messages[BATCH_MAX];
+	static struct rdv_published_at at[BATCH_MAX];
+	unsigned batch = BATCH_BYTES / b.size < BATCH_MAX ? BATCH_BYTES / b.size : BATCH_MAX;
 	struct rdv_error error = {0};
 
-	for (unsigned n = 0; n < MESSAGES; n += BATCH) {
-		for (unsigned i = 0; i < BATCH; i++) {
-			memset(bodies[i], 'x', sizeof bodies[i]);
-			snprintf(bodies[i], 12, "%u ", n + i);
-			messages[i] = (struct rdv_message){.body = rdv_slice(bodies[i], sizeof bodies[i])};
+	memset(bytes, 'x', sizeof bytes);
+	for (unsigned n = 0, count; n < b.messages; n += count) {
+		count = b.messages - n < batch ? b.messages - n : batch;
+		for (unsigned i = 0; i < count; i++) {
+			snprintf(&bytes[i * b.size], 12, "%u ", n + i);
+			messages[i] = (struct rdv_message){.body = rdv_slice(&bytes[i * b.size], b.size)};
 		}
-		assert_int_equal(rdv_engine_publish_wait(e, rdv_slice_text("orders"), messages, BATCH, at, &error),
+		assert_int_equal(rdv_engine_publish_wait(e, rdv_slice_text("orders"), messages, count, at, &error),
 				 REDRIVE_OK);
 	}
 }
@@ -32,7 +39,7 @@ static bool read_a_piece(const struct rdv_engine *e)
 }
 
 /* Publishes all while the handler is blocked, then lets it go; the first `bad` calls fail. */
-static void deliver_a_backlog(unsigned bad)
+static void deliver_a_backlog(struct backlog b, unsigned bad)
 {
 	char *dir = new_dir();
 	struct handler *h = handler_new();
@@ -45,11 +52,11 @@ static void deliver_a_backlog(unsigned bad)
 	route.lane.retry.attempts = 1000;
 	route.target_policy.concurrency = 256;
 	e = start_engine(&options, &route, 1);
-	publish_all(e);
+	publish_all(e, b);
 	handler_block(h, false);
-	assert_true(handler_wait(h, &h->done, MESSAGES));
+	assert_true(handler_wait(h, &h->done, b.messages));
 	rdv_engine_stop(e);
-	assert_int_equal(h->calls, MESSAGES + bad);
+	assert_int_equal(h->calls, b.messages + bad);
 	for (unsigned i = 0; i < h->calls; i++)
 		assert_int_equal(atol(h->seen[i].body), h->seen[i].offset);
 	assert_true(read_a_piece(e));
@@ -60,12 +67,19 @@ static void deliver_a_backlog(unsigned bad)
 
 static void a_backlog_is_read_by_the_piece_and_every_call_has_its_own_body(void **state)
 {
-	deliver_a_backlog(0);
+	deliver_a_backlog(of_small, 0);
 }
 
 static void so_are_the_retries_behind_a_backlog(void **state)
 {
-	deliver_a_backlog(MESSAGES);
+	deliver_a_backlog(of_small, of_small.messages);
+}
+
+/* It is read for itself: the piece is not asked for again and again. */
+static void a_body_that_reaches_beyond_its_piece_is_delivered(void **state)
+{
+	deliver_a_backlog(of_large, 0);
+	deliver_a_backlog(of_large, of_large.messages);
 }
 
 static void a_region_is_counted_from_its_lowest_place_among_others(void **state)
@@ -93,6 +107,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_backlog_is_read_by_the_piece_and_every_call_has_its_own_body),
 		cmocka_unit_test(so_are_the_retries_behind_a_backlog),
+		cmocka_unit_test(a_body_that_reaches_beyond_its_piece_is_delivered),
 		cmocka_unit_test(a_region_is_counted_from_its_lowest_place_among_others),
 	};
 
