@@ -13,6 +13,7 @@ static void note_revoke(struct rdv_lane *l, uint64_t seq, struct rdv_slice reaso
 
 	if (!reason.size)
 		return;
+	rdv_lane_forget_revoke(l, seq); /* it is asked for again */
 	note.reason = rdv_slice_cut_utf8(reason, RDV_ERROR_TEXT_BYTES);
 	note.bytes = malloc(note.reason.size);
 	if (note.bytes)

@@ -179,9 +179,9 @@ void rdv_lease_set_time(struct rdv_handler *h, int64_t lease_for_ms);
 /* An open call of this handler that nobody has leased. */
 bool rdv_lease_is_offered(struct rdv_handler *h, const struct rdv_call *call);
 /* Takes a call away that nobody has leased: it is the caller's again, and is not completed. false: it is not here. */
-bool rdv_lease_withdraw(struct rdv_handler *h, struct rdv_call *call);
-/* The same for all that nobody has leased; leases go on. */
-struct rdv_call *rdv_lease_recall(struct rdv_handler *h);
+bool rdv_lease_withdraw(struct rdv_handler *h, struct rdv_call *call) RDV_MUST_CHECK;
+/* The same for all that nobody has leased; leases go on. Returns them, the caller's again. */
+struct rdv_call *rdv_lease_recall(struct rdv_handler *h) RDV_MUST_CHECK;
 /* Starts nothing by itself: calls that were submitted and not leased are given back with RDV_TRANSPORT_SHUTDOWN when
  * cut. */
 #endif

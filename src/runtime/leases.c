@@ -1,8 +1,8 @@
 /* leases.c - verdicts on leases, and what became of them.
  *
  *   given in time ── the handler completes the call ──▶ booked like any ──┐
- *   late ── somebody else has the message? ── history read ──▶ the lane ──┴▶ decided ──▶ all of its batch ──▶ durable
- * ──▶ done
+ *   late ── somebody else has the message? ── history read ──▶ the lane ──┴▶ decided ──▶ all of its batch
+ *                                                                                   ──▶ durable ──▶ done
  *
  * Who gives a verdict hears the state that the lane really decided on, when that is durable. Verdicts come in batches,
  * which end together. A late one waits for nothing but a read: a call that is only offered is taken back first; one
@@ -132,8 +132,13 @@ static bool have_history(struct rdv_engine *e, struct rdv_late *l, struct rdv_pl
 /* Nobody else has the message; true: go on. Otherwise the verdict has ended, or waits for a call to be taken back. */
 static bool nobody_has_it(struct rdv_engine *e, struct rdv_late *l)
 {
-	struct rdv_flight *f = rdv_flight_find(e, l->strand, l->offset);
+	struct rdv_flight *f;
+	struct rdv_where where;
 
+	if (rdv_lane_where(l->strand->lane, e->now, l->offset, &where) == REDRIVE_OK &&
+	    where.state != RDV_STATE_IN_FLIGHT && where.state != RDV_STATE_REPLAYING)
+		return true; /* without looking through all calls */
+	f = rdv_flight_find(e, l->strand, l->offset);
 	if (!f)
 		return true;
 	if (!rdv_flight_is_offered(f)) {

@@ -332,7 +332,8 @@ static bool wind_down(struct rdv_engine *e)
 		rdv_flight_abandon(e);
 	if (e->open_flights && e->now.mono.ms >= e->drain_until && !e->cut)
 		cut_calls(e);
-	if (e->open_flights || e->reads_open || (e->letters_open && !e->failed && e->now.mono.ms < e->drain_until))
+	if (e->open_flights || e->reads_open || e->late ||
+	    (e->letters_open && !e->failed && e->now.mono.ms < e->drain_until))
 		return false;
 	if (e->failed && !e->ended) {
 		e->ended = true;

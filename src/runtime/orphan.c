@@ -5,15 +5,6 @@
 #include "room.h"
 #include <stdlib.h>
 
-/* Nobody can pull from a removed route any more: what nobody has leased comes back at once, leases end by themselves.
- */
-static bool has_calls(struct rdv_route *r)
-{
-	if (r->open_calls && r->outlet->kind == RDV_HANDLER_LEASE)
-		rdv_lease_recall(r->outlet->handler);
-	return r->open_calls;
-}
-
 static void let_go(struct rdv_engine *e, struct rdv_route *r)
 {
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
@@ -40,7 +31,7 @@ void rdv_engine_reap(struct rdv_engine *e)
 	while (*at) {
 		struct rdv_route *r = *at;
 
-		if (has_calls(r)) {
+		if (r->open_calls) { /* leases end by themselves; what was only offered came back at once (apply.c) */
 			at = &r->next;
 			continue;
 		}
@@ -64,6 +55,9 @@ enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_rout
 	enum redrive_status status;
 	bool paused = is_paused(e, r);
 
+	status = rdv_dispatcher_reserve(r->seat->unit->dispatcher, 1);
+	if (status != REDRIVE_OK)
+		return status;
 	rdv_slice_to_text(rdv_slice_text(r->info->name), s->name, sizeof s->name);
 	s->orphan = false;
 	status = rdv_strand_mark(e, s);

@@ -349,6 +349,8 @@ static void do_reload(struct rdv_engine *e, void *ctx)
 		rdv_reload_apply(e, q);
 	else
 		forget_all(e, q);
+	if (e->failed)
+		q->status = REDRIVE_FAILED;
 	end_plans(e);
 	q->ticket = e->last_ticket;
 }

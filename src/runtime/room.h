@@ -155,13 +155,15 @@ struct rdv_flight {
 	uint64_t number, ticket;   /* number: the lane's of this call */
 	uint32_t entry;
 	uint8_t stage; /* enum rdv_flight_state */
-	bool started : 1, has_dedupe : 1, damaged : 1;
-	bool unread : 1;   /* nor damaged: it could not be read just now */
-	bool plain : 1;    /* acknowledged, and nothing else was told: `verdict` is not set */
+	bool started : 1;
 	bool first : 1;    /* of a message that was never tried before */
 	bool recalled : 1; /* offered to pullers: taken back as soon as its body is there */
-	int64_t out_ms;    /* mono, at submit */
-	uint64_t request;  /* of a replay; 0 = a live message */
+	bool : 0; /* those are the core's at any time, these belong to the thread that has the call or its job */
+	bool has_dedupe : 1, damaged : 1;
+	bool unread : 1;  /* nor damaged: it could not be read just now */
+	bool plain : 1;   /* acknowledged, and nothing else was told: `verdict` is not set */
+	int64_t out_ms;   /* mono, at submit */
+	uint64_t request; /* of a replay; 0 = a live message */
 	struct rdv_place body, state;
 	struct rdv_flight *wait_next; /* of the free ones, or of those that wait for a piece */
 	struct rdv_verdict verdict;
