@@ -50,6 +50,7 @@ struct rdv_engine_options {
 	int64_t drain_ms;
 	int64_t hot_ms;                   /* how long letters stay hot; 0 = 7 d */
 	uint32_t segment_size;            /* 0 = default; tests */
+	int64_t unread_wait_ms;           /* before a body that could not be read is asked for again, first; 0 = 1 s */
 	const struct rdv_file_ops *files; /* of the log; NULL = the real ones; tests */
 	void *files_ctx;
 	bool exec_allowed; /* the program; the library has no exec */

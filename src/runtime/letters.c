@@ -6,8 +6,9 @@
  * Everything that may be slow (reading, parsing for metadata, the digest) is done in a reader's thread. The job is
  * owned by the core; the desk's answer may come before the job itself comes back, so it ends when both are there. A
  * desk that is full or failed gets the letter again a second later, and so does one whose records trimming has moved or
- * that could not be read just now; until then the lane keeps the message as dying. A body that is damaged or gone makes
- * a letter without body, reason damaged. Putting is idempotent by letter id, so repeating after a crash is safe. */
+ * that could not be read just now; until then the lane keeps the message as dying. A body that is damaged or gone, or
+ * that the device has failed for good, makes a letter without body, reason damaged. Putting is idempotent by letter id,
+ * so repeating after a crash is safe. */
 #include "room.h"
 #include "../base/text.h"
 #include <sodium.h>
@@ -160,9 +161,12 @@ static enum redrive_status find_old_body(struct making *m)
 	return REDRIVE_OK;
 }
 
-/* The read failed, but may succeed when it is asked for again. */
+/* The read failed, but may succeed when it is asked for again. Of a damaged message it is, once: the device may have
+ * failed it for a quarter of an hour already (unread.c). */
 static bool may_come(const struct rdv_letter_job *l, const struct rdv_read *read)
 {
+	if (read->status == REDRIVE_IO && l->reason == RDV_REASON_DAMAGED && l->looked_again)
+		return false;
 	return read->length &&
 	       (rdv_read_passes(read->status) || (read->status == REDRIVE_NOT_FOUND && !l->looked_again));
 }

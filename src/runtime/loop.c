@@ -382,6 +382,7 @@ static bool turn(struct rdv_engine *e)
 	rdv_flight_submit(e);
 	expire_leases(e);
 	rdv_admit_review(e);
+	rdv_unread_review(e);
 	rdv_engine_reap(e);
 	return more;
 }

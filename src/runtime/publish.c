@@ -17,6 +17,7 @@ void rdv_engine_settle_limits(struct rdv_engine *e)
 	o->ids = o->ids ? o->ids : 10000000;
 	o->drain_ms = o->drain_ms > 0 ? o->drain_ms : 0;
 	o->hot_ms = o->hot_ms ? o->hot_ms : 7 * 24 * 3600 * 1000ll;
+	o->unread_wait_ms = o->unread_wait_ms > 0 ? o->unread_wait_ms : 1000;
 	atomic_store(&e->most.body, o->body_max);
 	atomic_store(&e->most.headers, o->headers_max);
 	atomic_store(&e->most.batch, o->batch_max);

@@ -320,6 +320,7 @@ static void do_uncount(struct rdv_engine *e, void *ctx)
 	struct discard *d = ctx;
 
 	rdv_lane_each_live_slice(d->lane, &d->at, ENTRIES_AT_ONCE, uncount, e);
+	e->uncounting -= !d->at;
 }
 
 /* Takes the next lane off. */
@@ -341,6 +342,7 @@ static void do_discard(struct rdv_engine *e, void *ctx)
 		return;
 	d->lane = s->lane;
 	s->lane = NULL;
+	e->uncounting++;
 }
 
 /* A lane may hold millions of messages: they are counted off in slices, and freed in the asker's thread. */

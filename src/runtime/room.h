@@ -295,10 +295,11 @@ struct rdv_engine {
 	uint64_t call_number, reads_open, letters_open;
 	struct rdv_unread unread[RDV_UNREAD_MAX];
 	size_t unread_count;
-	int64_t unread_said_ms;
+	int64_t unread_said_ms, unread_review_ms;
 	_Atomic unsigned unread_now;
 	_Atomic uint64_t unread_total;
 	uint64_t letters_left; /* by a drain, to the next start */
+	unsigned uncounting;   /* lanes that were discarded, whose records still count as live: the tail stays */
 	struct rdv_letter_job *oldest_letter, *newest_letter;
 	_Atomic int64_t oldest_letter_ms; /* mono, when it was made; 0 = none is open */
 	bool failed, stopping, cut;
@@ -423,7 +424,8 @@ void rdv_leases_settle(struct rdv_engine *e); /* at the end of a turn: its recor
 /* ---- unread.c ---- */
 /* How long a message waits that could not be read now; -1: the device has failed it for good. */
 int64_t rdv_unread_wait(struct rdv_engine *e, const struct rdv_flight *f, bool device);
-void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f); /* it was read, or has ended */
+void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f); /* it was read */
+void rdv_unread_review(struct rdv_engine *e); /* once a second: those that have ended otherwise are forgotten */
 
 /* ---- flight_body.c ---- */
 void rdv_flight_fetch(struct rdv_engine *e, const struct rdv_effect *effect);

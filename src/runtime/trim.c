@@ -8,7 +8,8 @@
  * lanes that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live
  * records or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made
  * before it goes, in slices over many turns: there may be millions of keys and ids. Invariant: one tail at a time;
- * nothing is dropped before what replaces it is durable (the log sees to that by the ticket). */
+ * nothing is dropped before what replaces it is durable (the log sees to that by the ticket), nor while records of a
+ * discarded lane are still being counted off. */
 #include "room.h"
 #include <stdlib.h>
 
@@ -333,7 +334,7 @@ bool rdv_trim_step(struct rdv_engine *e)
 	if (stage == TRIM_FAILED) {
 		rdv_engine_say(e, 0, "the journal's segment %u cannot be read for trimming", t->segment);
 		t->look_ms = e->now.mono.ms + 10000;
-	} else if (stage != TRIM_END) {
+	} else if (stage != TRIM_END || e->uncounting) {
 		return false;
 	} else if (!finish_tail(e, t)) {
 		return true;

@@ -3,14 +3,14 @@
  * Want of memory or descriptors passes: the message is asked for again after a while, for ever. A device that fails to
  * give the bytes may recover, too; but when it has failed one message over a quarter of an hour, that message ends as
  * damaged: a letter with its coordinates and no body, as for a wrong checksum. Each time the wait doubles, up to a
- * minute; nobody is charged, and people are told. A few messages are remembered; more than that wait the longest time,
- * until there is room. Core thread. */
+ * minute; nobody is charged, and people are told. A few messages are remembered, until they are read or have ended
+ * otherwise (revoked, discarded); more than that wait the longest time, until there is room. Core thread. */
 #include "room.h"
 
-#define FIRST_WAIT_MS 1000
-#define LONGEST_WAIT_MS 60000
-#define TRIES_MAX 20u /* 1 s doubling to 1 min: some 15 minutes */
+#define LONGEST_WAIT 60 /* times the first one */
+#define TRIES_MAX 20u   /* 1 s doubling to 1 min: some 15 minutes */
 #define SAY_EVERY_MS 10000
+#define REVIEW_MS 1000
 
 static struct rdv_unread *find(struct rdv_engine *e, const struct rdv_flight *f)
 {
@@ -33,11 +33,11 @@ static void say(struct rdv_engine *e, const struct rdv_flight *f)
 int64_t rdv_unread_wait(struct rdv_engine *e, const struct rdv_flight *f, bool device)
 {
 	struct rdv_unread *u = find(e, f);
-	int64_t wait = FIRST_WAIT_MS;
+	int64_t wait = e->options.unread_wait_ms, longest = LONGEST_WAIT * wait;
 
 	say(e, f);
 	if (!u && e->unread_count == RDV_UNREAD_MAX)
-		return LONGEST_WAIT_MS;
+		return longest;
 	if (!u) {
 		u = &e->unread[e->unread_count++];
 		*u = (struct rdv_unread){.strand = f->strand, .offset = f->call.offset};
@@ -51,9 +51,15 @@ int64_t rdv_unread_wait(struct rdv_engine *e, const struct rdv_flight *f, bool d
 		rdv_unread_forget(e, f);
 		return -1;
 	}
-	for (unsigned i = 1; i < u->waits && wait < LONGEST_WAIT_MS; i++)
+	for (unsigned i = 1; i < u->waits && wait < longest; i++)
 		wait *= 2;
-	return wait < LONGEST_WAIT_MS ? wait : LONGEST_WAIT_MS;
+	return wait < longest ? wait : longest;
+}
+
+static void forget(struct rdv_engine *e, struct rdv_unread *u)
+{
+	*u = e->unread[--e->unread_count];
+	atomic_store(&e->unread_now, (unsigned)e->unread_count);
 }
 
 void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f)
@@ -61,6 +67,27 @@ void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f)
 	struct rdv_unread *u = find(e, f);
 
 	if (u)
-		*u = e->unread[--e->unread_count];
-	atomic_store(&e->unread_now, (unsigned)e->unread_count);
+		forget(e, u);
+}
+
+static bool is_live(struct rdv_engine *e, const struct rdv_unread *u)
+{
+	static const bool live[RDV_STATE_COUNT] = {
+		[RDV_STATE_READY] = true, [RDV_STATE_IN_FLIGHT] = true, [RDV_STATE_WAITING] = true,
+		[RDV_STATE_HELD] = true,  [RDV_STATE_REPLAYING] = true,
+	};
+	struct rdv_where where;
+
+	return u->strand->lane && rdv_lane_where(u->strand->lane, e->now, u->offset, &where) == REDRIVE_OK &&
+	       live[where.state];
+}
+
+void rdv_unread_review(struct rdv_engine *e)
+{
+	if (!e->unread_count || e->now.mono.ms < e->unread_review_ms)
+		return;
+	e->unread_review_ms = e->now.mono.ms + REVIEW_MS;
+	for (size_t i = e->unread_count; i-- > 0;)
+		if (!is_live(e, &e->unread[i]))
+			forget(e, &e->unread[i]);
 }

@@ -1,6 +1,7 @@
 /* test_faults.c - the engine when the disk fails: FAILED, a full disk, power loss, a torn end. */
 #include <errno.h>
 #include "harness.h"
+#include "desk/desk.h"
 #include "log/faulty_files.h"
 
 #define T "orders"
@@ -187,10 +188,150 @@ static void a_body_that_cannot_be_read_waits_uncharged_and_is_told(void **state)
 	remove_dir(dir);
 }
 
+/* One message, published while nothing is dispatched; an engine that has its body nowhere but on a device that fails.
+ */
+static struct rdv_engine *start_with_an_unreadable_message(const struct rdv_engine_options *eo,
+							   const struct rdv_route_options *o, struct rdv_faulty *f)
+{
+	struct rdv_engine *e = start_engine(eo, o, 1);
+
+	assert_int_equal(rdv_engine_pause(e, o->name, true), REDRIVE_OK);
+	assert_int_equal(publish_keyed(e, T, "k", "x", NULL), REDRIVE_OK);
+	rdv_engine_free(e);
+	e = start_engine(eo, o, 1);
+	rdv_faulty_fail(f, RDV_CALL_READ, 1, EIO, true);
+	assert_int_equal(rdv_engine_pause(e, o->name, false), REDRIVE_OK);
+	return e;
+}
+
+static bool wait_unread(struct rdv_engine *e, uint64_t wanted)
+{
+	struct rdv_engine_metrics m = {0};
+
+	for (int i = 0; i < 3000; i++) {
+		rdv_engine_metrics(e, &m);
+		if (m.unread == wanted)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+/* Twenty times the device has failed: a letter with its coordinates and no body, though it goes on failing. */
+static void a_body_that_the_device_never_gives_ends_as_damaged(void **state)
+{
+	char *dir = new_dir(), id[27];
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(4);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine_metrics m;
+	struct rdv_engine *e;
+	struct rdv_letter letter;
+	struct rdv_block *body;
+	enum redrive_status status = REDRIVE_NOT_FOUND;
+
+	(void)state;
+	eo.unread_wait_ms = 1;
+	e = start_with_an_unreadable_message(&eo, &o, f);
+	for (int i = 0; i < 3000 && status; i++) {
+		usleep(10000);
+		status = rdv_desk_find(rdv_engine_desk(e), "r", T, 0, 0, id);
+	}
+	assert_int_equal(status, REDRIVE_OK);
+	rdv_engine_metrics(e, &m);
+	assert_int_equal(m.unread_total, 20);
+	assert_int_equal(m.unread, 0);
+	assert_int_equal(rdv_desk_get(rdv_engine_desk(e), id, &letter), REDRIVE_OK);
+	assert_int_equal(letter.envelope.reason, RDV_REASON_DAMAGED);
+	rdv_letter_done(&letter);
+	assert_int_equal(rdv_desk_body(rdv_engine_desk(e), id, &body), REDRIVE_NOT_FOUND);
+	assert_int_equal(status_of(e, "r").account.dead, 1);
+	assert_int_equal(h->calls, 0);
+	rdv_faulty_fail(f, 0, 0, 0, false);
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void a_message_that_ends_is_not_counted_as_unreadable_any_more(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(5);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine *e = start_with_an_unreadable_message(&eo, &o, f);
+	struct rdv_revocation r;
+	struct rdv_error error = {0};
+
+	(void)state;
+	assert_true(wait_unread(e, 1));
+	WAIT_ACCOUNT(e, "r", waiting, 1);
+	assert_int_equal(rdv_engine_revoke(e, rdv_slice_text(T "-0-0"), NULL, rdv_slice(NULL, 0), &r, &error),
+			 REDRIVE_OK);
+	rdv_revocation_done(&r);
+	assert_true(wait_unread(e, 0));
+	assert_int_equal(status_of(e, "r").account.revoked, 1);
+	rdv_faulty_fail(f, 0, 0, 0, false);
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+/* A decision that needs the history waits for it: it would be lost otherwise. */
+static void a_history_that_cannot_be_read_now_is_waited_for(void **state)
+{
+	char *dir = new_dir(), id[27];
+	struct handler *h = handler_new();
+	struct rdv_faulty *f = rdv_faulty_new(6);
+	struct rdv_route_options o = route_options("r", T, h);
+	struct rdv_engine_options eo = faulty_options(dir, f);
+	struct rdv_engine *e;
+	struct rdv_revocation r;
+	struct rdv_letter letter;
+	struct rdv_error error = {0};
+	struct rdv_slice message = rdv_slice_text(T "-0-0");
+
+	(void)state;
+	h->bad = 1;
+	o.lane.retry.base_ms = o.lane.retry.cap_ms = 3600000;
+	e = start_engine(&eo, &o, 1);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "r", waiting, 1);
+	rdv_faulty_fail(f, RDV_CALL_READ, 1, EIO, true);
+	assert_int_equal(rdv_engine_revoke(e, message, NULL, rdv_slice(NULL, 0), &r, &error), REDRIVE_OK);
+	for (int i = 0; i < 3000 && rdv_faulty_fired(f) < 6; i++)
+		usleep(10000);
+	assert_int_equal(rdv_engine_revoked(e, message, &r), REDRIVE_OK);
+	assert_int_equal(r.open, 1);
+	rdv_faulty_fail(f, 0, 0, 0, false);
+	for (int i = 0; i < 3000 && r.open; i++) {
+		usleep(10000);
+		assert_int_equal(rdv_engine_revoked(e, message, &r), REDRIVE_OK);
+	}
+	assert_int_equal(r.revoked, 1);
+	rdv_revocation_done(&r);
+	for (int i = 0; i < 3000 && rdv_desk_find(rdv_engine_desk(e), "r", T, 0, 0, id); i++)
+		usleep(10000);
+	assert_int_equal(rdv_desk_get(rdv_engine_desk(e), id, &letter), REDRIVE_OK);
+	assert_int_equal(letter.envelope.history_count, 1);
+	rdv_letter_done(&letter);
+	rdv_engine_free(e);
+	rdv_faulty_free(f);
+	handler_free(h);
+	remove_dir(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_body_that_cannot_be_read_waits_uncharged_and_is_told),
+		cmocka_unit_test(a_body_that_the_device_never_gives_ends_as_damaged),
+		cmocka_unit_test(a_message_that_ends_is_not_counted_as_unreadable_any_more),
+		cmocka_unit_test(a_history_that_cannot_be_read_now_is_waited_for),
 		cmocka_unit_test(a_failed_sync_fails_the_engine_and_nothing_acknowledged_is_lost),
 		cmocka_unit_test(a_full_disk_refuses_new_messages_and_still_records_outcomes),
 		cmocka_unit_test(power_loss_under_load_loses_nothing_that_was_acknowledged),
