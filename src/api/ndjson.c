@@ -66,10 +66,21 @@ static const char *skip_space(const char *p, const char *end)
 
 static const char *skip_string(const char *p, const char *end)
 {
-	for (p++; p < end && *p != '"'; p++)
-		if (*p == '\\')
-			p++;
-	return p < end ? p + 1 : end;
+	const char *quote = p;
+
+	for (p++; p < end;) {
+		const char *escape;
+
+		if (quote < p)
+			quote = memchr(p, '"', (size_t)(end - p));
+		if (!quote)
+			return end;
+		escape = memchr(p, '\\', (size_t)(quote - p));
+		if (!escape)
+			return quote + 1;
+		p = escape + 2;
+	}
+	return end;
 }
 
 static const char *skip_value(const char *p, const char *end)

@@ -180,48 +180,85 @@ static void published(void *ctx, enum redrive_status status)
 	rdv_exchange_resume(p->x);
 }
 
-static json_t *position_json(const char *topic, const struct rdv_published_at *at, bool whole)
+/* ---- the answer ---- */
+
+static void append_number(struct rdv_buffer *out, uint64_t value)
 {
-	char id[256];
-	rdv_message_id_text(id, topic, at->partition, at->offset);
-	json_t *o = json_object();
-	json_object_set_new(o, "id", json_string(id));
-	if (whole)
-		json_object_set_new(o, "topic", json_string(topic));
-	json_object_set_new(o, "partition", json_integer(at->partition));
-	json_object_set_new(o, "offset", json_integer((json_int_t)at->offset));
-	json_object_set_new(o, "duplicate", json_boolean(at->duplicate));
-	return o;
+	char digits[20];
+	size_t at = sizeof digits;
+
+	do
+		digits[--at] = (char)('0' + value % 10);
+	while (value /= 10);
+	rdv_buffer_append(out, digits + at, sizeof digits - at);
 }
 
-static bool is_plain(const char *text)
+/* A batch has thousands of positions: they are written as they are, not as a tree of values. `topic` is quoted JSON. */
+static void append_position(struct rdv_buffer *out, struct rdv_slice topic, const struct rdv_published_at *at,
+			    bool whole)
 {
-	for (; *text; text++)
-		if ((unsigned char)*text <= ' ' || (unsigned char)*text >= 0x7f || *text == '"' || *text == '\\')
-			return false;
-	return true;
-}
+	struct rdv_slice bare = rdv_slice(topic.data, topic.size - 1);
 
-/* The answer to one message is by far the most frequent one of all: without a tree of values where it can be. */
-static void reply_position(struct rdv_exchange *x, const char *topic, const struct rdv_published_at *at)
-{
-	unsigned status = at->duplicate ? 200 : 201;
-	char id[256], text[768];
-	if (!is_plain(topic) || strlen(topic) > 200) {
-		rdv_reply_json(x, status, position_json(topic, at, true));
-		return;
+	rdv_buffer_text(out, "{\"id\":");
+	rdv_buffer_slice(out, bare);
+	rdv_buffer_text(out, "-");
+	append_number(out, at->partition);
+	rdv_buffer_text(out, "-");
+	append_number(out, at->offset);
+	rdv_buffer_text(out, "\"");
+	if (whole) {
+		rdv_buffer_text(out, ",\"topic\":");
+		rdv_buffer_slice(out, topic);
 	}
-	rdv_message_id_text(id, topic, at->partition, at->offset);
-	int size = snprintf(text, sizeof text,
-			    "{\"id\":\"%s\",\"topic\":\"%s\",\"partition\":%" PRIu32 ",\"offset\":%" PRIu64
-			    ",\"duplicate\":%s}",
-			    id, topic, at->partition, at->offset, at->duplicate ? "true" : "false");
-	rdv_reply_bytes(x, status, "application/json", rdv_slice(text, (size_t)size), NULL);
+	rdv_buffer_text(out, ",\"partition\":");
+	append_number(out, at->partition);
+	rdv_buffer_text(out, ",\"offset\":");
+	append_number(out, at->offset);
+	rdv_buffer_text(out, at->duplicate ? ",\"duplicate\":true}" : ",\"duplicate\":false}");
+}
+
+static size_t append_items(struct rdv_buffer *out, struct rdv_slice topic, const struct publish *p)
+{
+	size_t accepted = 0;
+
+	for (size_t i = 0; i < p->count; i++)
+		accepted += !p->results[i].duplicate;
+	rdv_buffer_text(out, "{\"accepted\":");
+	append_number(out, accepted);
+	rdv_buffer_text(out, ",\"items\":[");
+	for (size_t i = 0; i < p->count; i++) {
+		rdv_buffer_text(out, i ? "," : "");
+		append_position(out, topic, &p->results[i], false);
+	}
+	rdv_buffer_text(out, "]}");
+	return accepted;
+}
+
+static void reply_positions(struct rdv_exchange *x, const struct publish *p)
+{
+	json_t *topic = json_string(x->params[0]);
+	char *quoted = topic ? json_dumps(topic, JSON_ENCODE_ANY) : NULL;
+	struct rdv_buffer out;
+	bool fresh;
+
+	rdv_buffer_init(&out, 0);
+	if (p->is_batch) {
+		fresh = quoted && append_items(&out, rdv_slice_text(quoted), p);
+	} else {
+		fresh = !p->one_result.duplicate;
+		append_position(&out, rdv_slice_text(quoted ? quoted : "\"\""), &p->one_result, true);
+	}
+	if (!quoted || out.failed)
+		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
+	else
+		rdv_reply_bytes(x, fresh ? 201 : 200, "application/json", rdv_buffer_as_slice(&out), NULL);
+	rdv_buffer_done(&out);
+	free(quoted);
+	json_decref(topic);
 }
 
 static void answer_published(struct rdv_exchange *x, const struct publish *p)
 {
-	const char *topic = x->params[0];
 	if (p->refused) {
 		if (p->status == REDRIVE_INVALID)
 			rdv_reply_problem(x, 422, NULL, "%s", p->error.text);
@@ -234,18 +271,7 @@ static void answer_published(struct rdv_exchange *x, const struct publish *p)
 				  redrive_status_text(p->status));
 		return;
 	}
-	if (!p->is_batch) {
-		reply_position(x, topic, &p->one_result);
-		return;
-	}
-	json_t *items = json_array();
-	size_t accepted = 0;
-	for (size_t i = 0; i < p->count; i++) {
-		accepted += !p->results[i].duplicate;
-		json_array_append_new(items, position_json(topic, &p->results[i], false));
-	}
-	rdv_reply_json(x, accepted ? 201 : 200,
-		       json_pack("{s:I, s:o}", "accepted", (json_int_t)accepted, "items", items));
+	reply_positions(x, p);
 }
 
 /* A token with a scope may publish to topics that one of its routes reads. */
