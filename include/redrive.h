@@ -199,7 +199,8 @@ REDRIVE_API enum redrive_status redrive_answer(struct redrive *r, struct redrive
 
 /* ---- leases ---- */
 
-/* Called for each leased message; token is copied by the callee; d is valid during the call only. */
+/* Called for each leased message; token is copied by the callee; d is valid during the call only. A verdict is given
+ * when it has returned, or by another thread: here redrive_lease_answer would wait for ever. */
 typedef void (*redrive_leased)(void *ctx, const char *token, const struct redrive_delivery *d);
 /* Leases up to max messages; waits at most wait_ms for the first. lease_for_ms 0 = the route's. */
 REDRIVE_API enum redrive_status redrive_lease(struct redrive *r, const char *route, uint32_t max, int64_t wait_ms,

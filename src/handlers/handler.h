@@ -159,7 +159,8 @@ enum redrive_status rdv_lease_notify(struct rdv_handler *h, void (*ready)(void *
 bool rdv_lease_forget(struct rdv_handler *h, void *ctx);
 /* The `number` of the handler that gave out this token; false when it is no token. */
 bool rdv_lease_token_number(const char *token, uint32_t *number);
-/* A verdict; the call is completed with it and with `asker`. NOT_FOUND: unknown token; CONFLICT: that lease is over. */
+/* A verdict; the call is completed with it and with `asker`, at once or when it has been shown to its taker. NOT_FOUND:
+ * unknown token; CONFLICT: that lease is over. */
 enum redrive_status rdv_lease_answer(struct rdv_handler *h, const char *token, const struct rdv_answer *answer,
 				     void *asker) RDV_MUST_CHECK;
 /* The message that a token was given out for, also when its lease is over. NOT_FOUND: unknown token. */

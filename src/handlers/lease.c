@@ -7,8 +7,8 @@
  * found, without remembering any. A lease whose time is over is still its holder's until rdv_lease_expire has run. What
  * always holds: a call is waiting or in exactly one slot; the slots' list is sorted by deadline (insertion walks from
  * its end, where a new lease nearly always belongs); a slot that is being shown to its taker does not end before that
- * is done. Fails only for memory: then a call stays waiting. Any thread; one mutex, and the sink and the taker are
- * called without it. */
+ * is done: a verdict that comes so early is kept in the call (serial 0, the token is over). Fails only for memory: then
+ *a call stays waiting. Any thread; one mutex, and the sink and the taker are called without it. */
 #include "../base/chunks.h"
 #include "handler.h"
 #include "lease_token.h"
@@ -20,7 +20,7 @@
 struct slot {
 	uint32_t free_link; /* the chunks' */
 	uint32_t next, previous;
-	uint64_t serial;               /* 0 = free */
+	uint64_t serial;               /* 0 = free, or answered while it is shown */
 	bool shown;                    /* to its taker, just now: without the mutex */
 	int64_t start_ms, deadline_ms; /* monotonic */
 	struct rdv_call *call;         /* owns */
@@ -109,11 +109,12 @@ static enum redrive_status find(const struct lease *h, const char *text, uint32_
 
 /* ---- leasing ---- */
 
-/* Under the mutex. False without memory: the call stays first in line. */
-static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now, struct rdv_leased *out)
+/* Under the mutex. False: nothing waits, or no memory; then the call stays first in line. */
+static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_leased *out)
 {
 	struct rdv_lease_token token = {.number = h->options.number};
-	uint32_t ref = rdv_chunks_take(&h->slots);
+	uint32_t ref = h->waiting ? rdv_chunks_take(&h->slots) : 0;
+	struct rdv_now now = rdv_now();
 	struct slot *s;
 
 	if (!ref)
@@ -141,35 +142,37 @@ static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_now now,
 	return true;
 }
 
-#define SHOWN_AT_ONCE 32
-
-/* Under the mutex. */
-static size_t lease_some(struct lease *h, uint32_t max, int64_t lease_for_ms, struct rdv_leased out[SHOWN_AT_ONCE])
+/* Under the mutex: it is its taker's from now on. NULL, or the call, if it was answered or cut meanwhile. */
+static struct rdv_call *end_showing(struct lease *h, uint32_t ref)
 {
-	struct rdv_now now = rdv_now();
-	size_t count = 0;
+	struct slot *s = at(h, ref);
+	bool answered = !s->serial;
+	struct rdv_call *call;
 
-	while (count < max && count < SHOWN_AT_ONCE && h->waiting && !h->cut &&
-	       lease_one(h, lease_for_ms, now, &out[count]))
-		count++;
-	return count;
+	s->shown = false;
+	if (!answered && !h->cut)
+		return NULL;
+	call = free_slot(h, ref, rdv_mono_now().ms);
+	if (!answered)
+		rdv_calls_shut_down(call);
+	return call;
 }
 
-/* Under the mutex: they are their taker's from now on. Returns what a cut has ended meanwhile. */
-static struct rdv_call *end_showing(struct lease *h, const struct rdv_leased *leased, size_t count)
+/* With the mutex, which it leaves meanwhile. */
+static void show(struct lease *h, const struct rdv_leased *leased,
+		 void (*each)(void *ctx, const struct rdv_leased *leased), void *ctx)
 {
-	struct rdv_call *list = NULL;
+	struct rdv_call *ended;
 
-	for (size_t i = 0; i < count; i++) {
-		at(h, leased[i].slot)->shown = false;
-		if (h->cut) {
-			struct rdv_call *call = free_slot(h, leased[i].slot, rdv_mono_now().ms);
-
-			call->next = list;
-			list = call;
-		}
-	}
-	return list;
+	pthread_mutex_unlock(&h->mutex);
+	each(ctx, leased);
+	pthread_mutex_lock(&h->mutex);
+	ended = end_showing(h, leased->slot);
+	if (!ended)
+		return;
+	pthread_mutex_unlock(&h->mutex);
+	deliver(h, ended);
+	pthread_mutex_lock(&h->mutex);
 }
 
 /* Under the mutex: until something waits, the time is over, or the handler is cut. */
@@ -204,31 +207,31 @@ enum redrive_status rdv_lease_take(struct rdv_handler *base, uint32_t max, int64
 {
 	struct lease *h = (struct lease *)base;
 	enum redrive_status status = REDRIVE_OK;
-	struct rdv_leased leased[SHOWN_AT_ONCE];
-	struct rdv_call *ended = NULL;
+	struct rdv_leased leased;
 	uint32_t taken = 0;
-	size_t count;
 
 	pthread_mutex_lock(&h->mutex);
 	if (lease_for_ms <= 0)
 		lease_for_ms = h->options.lease_for_ms;
 	if (!h->waiting && !h->cut && wait_ms > 0)
 		wait_for_calls(h, wait_ms);
-	while (!ended && (count = lease_some(h, max - taken, lease_for_ms, leased)) > 0) {
-		pthread_mutex_unlock(&h->mutex);
-		for (size_t i = 0; i < count; i++)
-			each(ctx, &leased[i]);
-		taken += (uint32_t)count;
-		pthread_mutex_lock(&h->mutex);
-		ended = end_showing(h, leased, count);
-	}
+	for (; taken < max && !h->cut && lease_one(h, lease_for_ms, &leased); taken++)
+		show(h, &leased, each, ctx);
 	if (h->cut)
 		status = REDRIVE_CLOSED;
 	else if (!taken && max && h->waiting)
 		status = REDRIVE_NO_MEMORY;
 	pthread_mutex_unlock(&h->mutex);
-	give_back(h, ended);
 	return status;
+}
+
+/* A verdict on a call that is still being shown waits in it. */
+static void answer_shown(struct slot *s, const struct rdv_answer *answer, void *asker)
+{
+	rdv_call_set_answer(s->call, answer);
+	s->call->asker = asker;
+	s->call->asked = asker != NULL;
+	s->serial = 0;
 }
 
 enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token, const struct rdv_answer *answer,
@@ -242,10 +245,12 @@ enum redrive_status rdv_lease_answer(struct rdv_handler *base, const char *token
 
 	pthread_mutex_lock(&h->mutex);
 	status = find(h, token, &ref);
-	if (!status)
+	if (!status && at(h, ref)->shown)
+		answer_shown(at(h, ref), answer, asker);
+	else if (!status)
 		call = free_slot(h, ref, rdv_mono_now().ms);
 	pthread_mutex_unlock(&h->mutex);
-	if (status)
+	if (!call)
 		return status;
 	took_ms = call->answer.took_ms;
 	rdv_call_set_answer(call, answer);

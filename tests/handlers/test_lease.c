@@ -62,6 +62,51 @@ static struct rdv_now in(int64_t ms)
 	return now;
 }
 
+struct hasty {
+	struct lease_world *w;
+	uint64_t ids[3];
+	size_t count;
+	bool cut;
+};
+
+static void answer_at_once(void *ctx, const struct rdv_leased *leased)
+{
+	struct hasty *h = ctx;
+
+	assert_int_equal(rdv_lease_answer(h->w->handler, leased->token, &ack, NULL), REDRIVE_OK);
+	assert_int_equal(rdv_lease_answer(h->w->handler, leased->token, &ack, NULL), REDRIVE_CONFLICT);
+	if (h->cut && h->count == 1)
+		h->w->handler->ops->cut(h->w->handler);
+	assert_int_equal(kit_count(&h->w->sink), h->cut && h->count == 1 ? 2 : h->count); /* not this one */
+	h->ids[h->count++] = leased->call->id; /* so its call is still here */
+}
+
+/* A taker hands the token to another thread, which may be faster than he. */
+static void a_verdict_while_the_message_is_shown_counts_when_it_was_shown(void **state)
+{
+	for (int cut = 0; cut < 2; cut++) {
+		struct lease_world w;
+		struct hasty h = {.w = &w, .cut = cut};
+
+		open_world(&w);
+		submit(&w, 1, 3);
+		assert_int_equal(rdv_lease_take(w.handler, 3, 0, 0, answer_at_once, &h),
+				 cut ? REDRIVE_CLOSED : REDRIVE_OK);
+		assert_int_equal(h.count, cut ? 2 : 3);
+		assert_int_equal(kit_count(&w.sink), 3);
+		for (uint64_t i = 0; i < 3; i++) {
+			struct rdv_call *call = kit_wait(&w.sink, 1);
+
+			if (cut && call->id == 3)
+				assert_int_equal(call->answer.transport, RDV_TRANSPORT_SHUTDOWN);
+			else
+				assert_int_equal(call->answer.verdict, RDV_ACK);
+			kit_free(call);
+		}
+		close_world(&w);
+	}
+}
+
 static void messages_are_leased_in_order_and_at_most_as_many_as_asked(void **state)
 {
 	struct lease_world w;
@@ -427,6 +472,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_nobody_has_leased_can_be_taken_away),
 		cmocka_unit_test(a_lease_is_shown_without_the_lock_and_does_not_end_meanwhile),
+		cmocka_unit_test(a_verdict_while_the_message_is_shown_counts_when_it_was_shown),
 		cmocka_unit_test(messages_are_leased_in_order_and_at_most_as_many_as_asked),
 		cmocka_unit_test(a_verdict_completes_the_call_once),
 		cmocka_unit_test(tokens_that_were_never_given_out_are_unknown),
