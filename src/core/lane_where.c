@@ -36,8 +36,8 @@ static enum rdv_held_by held_by(const struct rdv_lane *l, const struct rdv_entry
 
 static enum rdv_state shown_as(const struct rdv_entry *e)
 {
-	if (e->replay)
-		return e->state == RDV_STATE_DONE ? RDV_STATE_DONE : RDV_STATE_REPLAYING;
+	if (e->replay && e->state != RDV_STATE_DONE && e->state != RDV_STATE_DYING) /* not decided yet */
+		return RDV_STATE_REPLAYING;
 	if (e->state == RDV_STATE_DYING && e->member == RDV_REASON_REVOKED)
 		return RDV_STATE_REVOKED;
 	return (enum rdv_state)e->state;

@@ -84,6 +84,46 @@ def a_late_verdict_wins_over_a_mere_offer(redrive):
         equal(server.counts("r")["acked"], 1, "counts")
 
 
+def replayed(server, letter, late=True):
+    """The lease of a letter's replay, which then has expired, if it is to be late: (plan, token)."""
+    plan = server.request("POST", "/v1/replays", {"ids": [letter]}).json()
+    equal(server.request("POST", f"/v1/replays/{plan['id']}/approve", {"digest": plan["digest"]}).status, 200, "approved")
+    equal(server.request("POST", f"/v1/replays/{plan['id']}/start").status, 200, "started")
+    [item] = until(lambda: server.request("POST", "/v1/routes/r/lease", {"wait_ms": 500}).json()["items"], why="the replay's lease")
+    equal(item["message"]["replay"], plan["id"], "it is the replay's")
+    until(lambda: not late or place(server, item["message"]["id"])["attempt"] == 2, why="it has expired")
+    return plan["id"], item["token"]
+
+
+@test
+def verdicts_on_a_replay_end_the_replay_also_late(redrive):
+    with Server(redrive, lease_route()) as server:
+        ids = [server.publish("t", b"%d" % i)["id"] for i in range(2)]
+        for token in take(server, 2).values():
+            equal(verdict(server, token, "reject").json()["state"], "dead", "dead")
+        letters = {l["message_id"]: l["id"] for l in until(lambda: len(server.letters()) == 2 and server.letters(), why="letters")}
+
+        plan, token = replayed(server, letters[ids[0]])
+        answer = verdict(server, token, "ack")
+        equal((answer.status, answer.json().get("state")), (200, "acked"), "a late ack")
+        result = until(lambda: (p := server.request("GET", f"/v1/replays/{plan}").json())["state"] == "finished" and p["result"], why="the plan ends")
+        equal((result["acked"], result["dead_again"], result["unknown"]), (1, 0, 0), "acked")
+        equal(server.request("GET", f"/v1/dead-letters/{letters[ids[0]]}").json()["state"], "replayed", "its letter")
+        equal(verdict(server, token, "ack").status, 409, "it has ended")
+
+        for generation, late in ((1, False), (2, True)):
+            plan, token = replayed(server, letters[ids[1]], late)
+            answer = verdict(server, token, "reject", text="still wrong")
+            equal((answer.status, answer.json().get("state")), (200, "dead"), f"a reject, late: {late}")
+            result = until(lambda: (p := server.request("GET", f"/v1/replays/{plan}").json())["state"] == "finished" and p["result"], why="the plan ends")
+            equal((result["acked"], result["dead_again"]), (0, 1), "dead again")
+            [again] = [l for l in server.letters() if l["generation"] == generation]
+            again = server.request("GET", f"/v1/dead-letters/{again['id']}").json()
+            equal((again["message_id"], again["replay"], again["error"]["text"]), (ids[1], plan, "still wrong"), "a new letter")
+            letters[ids[1]] = again["id"]
+        equal((server.counts("r")["dead"], server.counts("r")["acked"]), (2, 0), "a replay never changes the route's counts")
+
+
 @test
 def verdicts_answer_what_the_lane_decided(redrive):
     with Server(redrive, lease_route(lease_for="30s", retry={"attempts": 1})) as server:

@@ -243,7 +243,8 @@ static bool agrees(const struct sim_fate *f, enum rdv_state state)
 	if (f->replaying || state == RDV_STATE_REPLAYING)
 		return f->final == RDV_STATE_DEAD + 1;
 	if (f->final)
-		return state == RDV_STATE_DONE || state == (enum rdv_state)(f->final - 1);
+		return state == RDV_STATE_DONE || state == (enum rdv_state)(f->final - 1) ||
+		       (state == RDV_STATE_DYING && f->final == RDV_STATE_DEAD + 1); /* dead again, by a replay */
 	if (f->calls)
 		return state == RDV_STATE_IN_FLIGHT;
 	if (f->reason)
