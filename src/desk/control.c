@@ -130,6 +130,7 @@ enum redrive_status rdv_desk_control_open(struct rdv_desk_control *c, const char
 {
 	memset(c, 0, sizeof *c);
 	pthread_mutex_init(&c->mutex, NULL);
+	pthread_mutex_init(&c->turn, NULL);
 	c->statements = calloc(STATEMENTS, sizeof *c->statements);
 	enum redrive_status status = c->statements ? REDRIVE_OK : REDRIVE_NO_MEMORY;
 	if (status == REDRIVE_OK)
@@ -162,6 +163,7 @@ void rdv_desk_control_close(struct rdv_desk_control *c)
 	sqlite3_close(c->db);
 	free(c->statements);
 	pthread_mutex_destroy(&c->mutex);
+	pthread_mutex_destroy(&c->turn);
 	memset(c, 0, sizeof *c);
 }
 

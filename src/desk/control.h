@@ -27,6 +27,7 @@ extern const char *const rdv_desk_outcome_names[RDV_DESK_OUTCOME_COUNT];
 
 struct rdv_desk_control {
 	pthread_mutex_t mutex;
+	pthread_mutex_t turn; /* held while one waits for the mutex: who lets go and takes again lets others go first */
 	sqlite3 *db;
 	struct rdv_desk_statement *statements; /* owns: prepared, by their text */
 	int64_t newest_plan;
@@ -39,7 +40,9 @@ void rdv_desk_control_close(struct rdv_desk_control *c);
 
 static inline void rdv_desk_control_lock(struct rdv_desk_control *c)
 {
+	pthread_mutex_lock(&c->turn);
 	pthread_mutex_lock(&c->mutex);
+	pthread_mutex_unlock(&c->turn);
 }
 static inline void rdv_desk_control_unlock(struct rdv_desk_control *c)
 {

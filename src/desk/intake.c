@@ -3,9 +3,9 @@
  * A letter larger than the whole queue is taken when the queue is empty, so none is too large for ever. `waiting` falls
  * only after `stored` was called: at zero every letter that was put is settled. A second without letters lets the store
  * say on disk that all is synced. A batch costs a sync and most of the index's open pages however few its letters are,
- * so when many come they are gathered for a moment; a single letter never waits. There are two slots: a batch is handed
- * over only when the one before is done, so the other slot is free then. The mutex is held for the queue alone, never
- * over a write. */
+ * so when many come they are gathered for a moment, or until there is a whole batch; a single letter never waits. There
+ * are two slots: a batch is handed over only when the one before is done, so the other slot is free then. The mutex is
+ * held for the queue alone, never over a write. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -106,6 +106,12 @@ static enum redrive_status refuse(const struct rdv_desk_letter *l, enum redrive_
 	return status;
 }
 
+/* With the mutex: what waits is worth a batch, no matter what may come. */
+static bool has_batch(const struct rdv_desk_intake *in)
+{
+	return in->count >= RDV_DESK_BATCH_LETTERS || in->bytes >= RDV_DESK_BATCH_BYTES;
+}
+
 enum redrive_status rdv_desk_intake_put(struct rdv_desk_intake *in, const struct rdv_desk_letter *letter)
 {
 	uint64_t bytes = bytes_of(letter);
@@ -125,7 +131,7 @@ enum redrive_status rdv_desk_intake_put(struct rdv_desk_intake *in, const struct
 		in->tail = &l->next;
 		in->bytes += bytes;
 		in->waiting++;
-		if (in->count++ == 0)
+		if (in->count++ == 0 || has_batch(in))
 			pthread_cond_signal(&in->wake);
 	}
 	pthread_mutex_unlock(&in->mutex);
@@ -146,10 +152,11 @@ static struct timespec time_in(int64_t ms)
 	return at;
 }
 
-/* With the mutex: until `until`, or a stop. */
-static void gather(struct rdv_desk_intake *in, const struct timespec *until)
+/* With the mutex: until a batch is there, it is time to begin one, or a stop. */
+static void gather(struct rdv_desk_intake *in)
 {
-	while (!in->stopping && pthread_cond_timedwait(&in->wake, &in->mutex, until) != ETIMEDOUT)
+	while (!in->stopping && !has_batch(in) &&
+	       pthread_cond_timedwait(&in->wake, &in->mutex, &in->gather_until) != ETIMEDOUT)
 		;
 }
 
@@ -164,7 +171,7 @@ static size_t take_batch(struct rdv_desk_intake *in, struct rdv_desk_slot *slot,
 		if (pthread_cond_timedwait(&in->wake, &in->mutex, &until) == ETIMEDOUT)
 			break;
 	if (in->head && in->gathers)
-		gather(in, &in->gather_until);
+		gather(in);
 	while (in->head && n < RDV_DESK_BATCH_LETTERS && (n == 0 || bytes < RDV_DESK_BATCH_BYTES)) {
 		struct rdv_desk_letter *l = in->head;
 		in->head = l->next;

@@ -13,7 +13,7 @@
 #define DEFAULT_RATE 50.0
 #define MOST_RATE 1000000.0
 #define DEFAULT_EXPIRY_MS (7 * 86400000ll)
-#define FREEZE_SLICE 5000u
+#define FREEZE_SLICE 2000u
 
 static enum redrive_status check_request(const struct rdv_plan_request *r, struct rdv_error *error)
 {

@@ -36,12 +36,26 @@ struct rdv_desk_reader *rdv_desk_reader_take(struct rdv_desk_store *s)
 	return r;
 }
 
-void rdv_desk_reader_give(struct rdv_desk_store *s, struct rdv_desk_reader *r)
+void rdv_desk_reader_rest(struct rdv_desk_reader *r)
 {
 	if (r->block && r->block->size > (1u << 20)) { /* a giant letter must not stay in memory */
 		rdv_block_unref(r->block);
 		r->block = NULL;
 	}
+}
+
+void rdv_desk_reader_done(struct rdv_desk_reader *r)
+{
+	for (size_t i = 0; i < r->capacity; i++)
+		rdv_desk_view_done(&r->views[i]);
+	rdv_block_unref(r->block);
+	free(r->views);
+	free(r->made);
+}
+
+void rdv_desk_reader_give(struct rdv_desk_store *s, struct rdv_desk_reader *r)
+{
+	rdv_desk_reader_rest(r);
 	pthread_mutex_lock(&s->mutex);
 	r->taken = false;
 	pthread_cond_signal(&s->reader_free);

@@ -250,9 +250,8 @@ static enum redrive_status look_up(struct rdv_desk_store *s, const uint8_t id[16
 	struct rdv_desk_place place;
 	if (!maybe_here(s, id))
 		return REDRIVE_NOT_FOUND;
-	struct rdv_desk_reader *r = rdv_desk_reader_take(s);
-	enum redrive_status status = rdv_desk_reader_find(s, r, id, &place);
-	rdv_desk_reader_give(s, r);
+	enum redrive_status status = rdv_desk_reader_find(s, &s->own, id, &place);
+	rdv_desk_reader_rest(&s->own);
 	return status;
 }
 
@@ -372,14 +371,9 @@ void rdv_desk_store_close(struct rdv_desk_store *s)
 			finish_part(s, s->parts[i], false);
 		rdv_desk_part_free(s->parts[i]);
 	}
-	for (size_t i = 0; i < RDV_DESK_READERS; i++) {
-		struct rdv_desk_reader *r = &s->readers[i];
-		for (size_t v = 0; v < r->capacity; v++)
-			rdv_desk_view_done(&r->views[v]);
-		rdv_block_unref(r->block);
-		free(r->views);
-		free(r->made);
-	}
+	for (size_t i = 0; i < RDV_DESK_READERS; i++)
+		rdv_desk_reader_done(&s->readers[i]);
+	rdv_desk_reader_done(&s->own);
 	rdv_desk_segment_writer_done(&s->writer);
 	rdv_desk_indexer_done(&s->indexer);
 	pthread_mutex_destroy(&s->mutex);

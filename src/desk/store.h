@@ -64,6 +64,7 @@ struct rdv_desk_store {
 	struct rdv_desk_part **parts; /* owns */
 	size_t count, capacity;
 	struct rdv_desk_reader readers[RDV_DESK_READERS];
+	struct rdv_desk_reader own;               /* the taking thread's: taking in never waits for a question */
 	_Atomic uint64_t letters, bytes, damaged; /* stored; of all files; places that could not be read */
 	/* the taking thread's */
 	struct rdv_desk_segment_writer writer;
@@ -103,6 +104,8 @@ size_t rdv_desk_store_count(struct rdv_desk_store *s);
 struct rdv_desk_part *rdv_desk_store_part(struct rdv_desk_store *s, size_t i); /* borrows, lives as long as the store */
 struct rdv_desk_reader *rdv_desk_reader_take(struct rdv_desk_store *s);        /* waits for one */
 void rdv_desk_reader_give(struct rdv_desk_store *s, struct rdv_desk_reader *r);
+void rdv_desk_reader_rest(struct rdv_desk_reader *r); /* a question has ended */
+void rdv_desk_reader_done(struct rdv_desk_reader *r);
 /* The view of a part. IO: its index is broken. */
 enum redrive_status rdv_desk_reader_view(struct rdv_desk_store *s, struct rdv_desk_reader *r, size_t part,
 					 struct rdv_desk_view **out) RDV_MUST_CHECK;

@@ -210,6 +210,45 @@ static void intake_never_blocks_and_is_bounded(void **state)
 	fixture_done(&f);
 }
 
+/* When many letters come they are gathered for a moment, but a whole batch does not wait. */
+static void intake_does_not_wait_for_more_than_a_batch(void **state)
+{
+	struct fixture f;
+	struct rdv_error error = {{0}};
+	static const struct rdv_desk_runtime none;
+	struct timespec begin, end;
+	fixture_init(&f);
+	assert_int_equal(rdv_desk_open(&f.options, &f.desk, &error), REDRIVE_OK);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	f.desk->intake.gathers = true;
+	f.desk->intake.gather_until = begin;
+	f.desk->intake.gather_until.tv_sec += 25;
+	for (uint64_t i = 0; i < RDV_DESK_BATCH_LETTERS; i++)
+		assert_int_equal(fixture_put(&f, &(struct fixture_letter){.offset = i}), REDRIVE_OK);
+	assert_int_equal(rdv_desk_start(f.desk, &none, &error), REDRIVE_OK);
+	fixture_settle(&f);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_in_range(end.tv_sec - begin.tv_sec, 0, 20);
+	fixture_done(&f);
+}
+
+static void taking_in_waits_for_no_question(void **state)
+{
+	struct fixture f;
+	struct rdv_desk_reader *readers[RDV_DESK_READERS];
+	const struct fixture_letter l = {.offset = 9, .body_size = 100};
+	fixture_init(&f);
+	fixture_open(&f);
+	fixture_store(&f, &l);
+	for (size_t i = 0; i < RDV_DESK_READERS; i++)
+		readers[i] = rdv_desk_reader_take(&f.desk->store);
+	for (int i = 0; i < 3; i++) /* here already, and so looked for: among what is indexed, too */
+		fixture_store(&f, &l);
+	for (size_t i = 0; i < RDV_DESK_READERS; i++)
+		rdv_desk_reader_give(&f.desk->store, readers[i]);
+	fixture_done(&f);
+}
+
 static void intake_refuses_an_envelope_that_is_none(void **state)
 {
 	struct fixture f;
@@ -423,6 +462,8 @@ int main(void)
 		cmocka_unit_test(letters_are_found_when_they_are_answered_and_stored_once_wherever_they_are_met),
 		cmocka_unit_test(store_rolls_by_letters_by_bytes_and_by_day),
 		cmocka_unit_test(intake_never_blocks_and_is_bounded),
+		cmocka_unit_test(intake_does_not_wait_for_more_than_a_batch),
+		cmocka_unit_test(taking_in_waits_for_no_question),
 		cmocka_unit_test(intake_refuses_an_envelope_that_is_none),
 		cmocka_unit_test(torn_tail_is_cut_and_said),
 		cmocka_unit_test(damage_is_said_and_hides_nothing_else),
