@@ -27,6 +27,7 @@ struct rdv_listener {
 };
 
 #define RDV_WORKERS 4u
+#define RDV_WORKERS_LONG 2u /* of them, with what may take seconds; fewer than the desk has readers */
 
 /* Threads for operations that may take long, and the exchanges that wait for one. */
 struct rdv_workers {
@@ -34,7 +35,7 @@ struct rdv_workers {
 	pthread_cond_t work;
 	struct rdv_exchange *first, **end;
 	pthread_t threads[RDV_WORKERS];
-	unsigned started;
+	unsigned started, long_running;
 	bool stopping;
 };
 
@@ -60,7 +61,7 @@ struct rdv_api {
 	struct rdv_listener listener;
 	pthread_cond_t tick;
 	pthread_t timer;
-	bool stopping;
+	bool timer_started, stopping;
 	char *cert, *key; /* owns; PEM */
 };
 
@@ -75,7 +76,7 @@ void rdv_connection_closed(struct rdv_api *api, void **socket_context);
 void rdv_connection_used(struct rdv_api *api, struct MHD_Connection *connection, int active);
 
 /* sleep.c: the exchange is suspended and runs again at the deadline or by rdv_sleep_wake, whichever comes first. */
-enum redrive_status rdv_sleep_start(struct rdv_api *api) RDV_MUST_CHECK;
+enum redrive_status rdv_sleep_start(struct rdv_api *api, struct rdv_error *error) RDV_MUST_CHECK;
 void rdv_sleep_stop(struct rdv_api *api); /* wakes everybody */
 void rdv_sleep(struct rdv_exchange *x, int64_t ms);
 /* From any thread; false if it does not sleep any more. */
@@ -98,7 +99,6 @@ void rdv_workers_stop(struct rdv_api *api);
 bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x);
 
 /* router.c */
-#define RDV_HEAD_DEFAULT (16u << 10)
 const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,
 					       bool *path_known, char allow[64]);
 /* The request's checks before its body: Host, Origin, token, role, query, limits. false: answered. */

@@ -2,7 +2,7 @@
  *
  * The server makes it when the request line and headers are there, checks Host, Origin, token and limits, collects the
  * body, then runs the operation once. The operation answers by one rdv_reply_* call, or suspends and answers when it is
- * run again. A slow operation runs on a worker thread. Everything here is freed with the request. One thread at a
+ * run again. Slow and long operations run on worker threads. Everything here is freed with the request. One thread at a
  * time. */
 #ifndef RDV_API_EXCHANGE_H
 #define RDV_API_EXCHANGE_H
@@ -22,12 +22,16 @@ enum rdv_body_limit {
 	RDV_BODY_MESSAGE
 }; /* JSON: 8 MiB; MESSAGE: limits.body, or limits.batch for ndjson */
 
+/* QUICK never waits, but for the core thread. What may wait for the disk or a database runs on a worker, and rdv_sleep
+ * is its only way to wait for a time; LONG: what may take seconds, since it reads all letters or looks at all messages;
+ * it never has all the workers. */
+enum rdv_pace { RDV_PACE_QUICK, RDV_PACE_SLOW, RDV_PACE_LONG };
+
 struct rdv_operation {
 	const char *method, *path; /* "/v1/routes/{name}/pause" */
 	enum rdv_role role;        /* NONE: no token needed */
 	enum rdv_body_limit body;
-	bool slow; /* may wait for the disk, the core or a database: runs on a worker; rdv_sleep is its only way to wait
-		    */
+	enum rdv_pace pace;
 	void (*run)(struct rdv_exchange *x);
 	const char *const *query;              /* allowed parameters, NULL-terminated; NULL = none */
 	const char *summary, *answer, *errors; /* for OpenAPI and the reference; errors: "404 409" */
@@ -69,6 +73,7 @@ const char *rdv_exchange_header(const struct rdv_exchange *x, const char *name);
 const char *rdv_exchange_query(const struct rdv_exchange *x, const char *name);  /* NULL if absent */
 struct rdv_slice rdv_exchange_query_bytes(const struct rdv_exchange *x, const char *name);
 bool rdv_exchange_covers(const struct rdv_exchange *x, const char *route); /* the token's scope */
+bool rdv_exchange_covers_route(void *x, const char *route);                /* the same, for those who call back */
 /* `limit` (1 to 1,000, default 50). false: answered 400. */
 bool rdv_exchange_limit(struct rdv_exchange *x, size_t *out) RDV_MUST_CHECK;
 /* The body as a JSON object; an empty body is {} when `optional`. NULL: answered 400 or 422. Returns owned. */

@@ -80,8 +80,11 @@ static void *run(void *arg)
 	pthread_setname_np(pthread_self(), "rdv-listen");
 	for (;;) {
 		bool paused = fds[1].fd < 0;
-		if (poll(fds, 2, paused ? PAUSE_MS : -1) < 0 && errno != EINTR)
-			break;
+		if (poll(fds, 2, paused ? PAUSE_MS : -1) < 0) {
+			if (errno != EINTR) /* no memory */
+				usleep(PAUSE_MS * 1000);
+			continue;
+		}
 		if (fds[0].revents)
 			break;
 		if (!paused && !(fds[1].revents & POLLIN))

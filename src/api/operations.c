@@ -14,8 +14,9 @@ static const char *const plan_letters_query[] = {"state", "limit", "cursor", NUL
 #define OPERATOR RDV_ROLE_OPERATOR
 #define NO_BODY RDV_BODY_NONE
 #define JSON_BODY RDV_BODY_JSON
-#define QUICK false
-#define SLOW true
+#define QUICK RDV_PACE_QUICK
+#define SLOW RDV_PACE_SLOW
+#define LONG RDV_PACE_LONG
 
 const struct rdv_operation rdv_operations[] = {
 	{"POST", "/v1/topics/{topic}/messages", OPERATOR, RDV_BODY_MESSAGE, QUICK, rdv_resource_publish, NULL,
@@ -23,7 +24,7 @@ const struct rdv_operation rdv_operations[] = {
 	 "201 the position; 200 a duplicate", "404 413 422 503"},
 	{"GET", "/v1/messages/{id}", READER, NO_BODY, SLOW, rdv_resource_message_get, NULL,
 	 "Where a message is, by its id or the producer's id", "200 its state on every route", "404"},
-	{"GET", "/v1/messages", READER, NO_BODY, SLOW, rdv_resource_messages_list, messages_query,
+	{"GET", "/v1/messages", READER, NO_BODY, LONG, rdv_resource_messages_list, messages_query,
 	 "Live messages of a key", "200 a page", "400 404"},
 	{"POST", "/v1/messages/{id}/revoke", OPERATOR, JSON_BODY, SLOW, rdv_resource_message_revoke, NULL,
 	 "End a live message, on one route or on all: a letter with reason revoked", "200 what it is on each route",
@@ -41,7 +42,7 @@ const struct rdv_operation rdv_operations[] = {
 	 "Open the gate of a key that after_dead: hold closed", "200 released", "404"},
 	{"POST", "/v1/routes/{name}/adopt", OPERATOR, JSON_BODY, SLOW, rdv_resource_route_adopt, NULL,
 	 "Give the messages of a removed route to another route of the same topic", "200 the route", "404 409 422"},
-	{"POST", "/v1/routes/{name}/discard", OPERATOR, NO_BODY, SLOW, rdv_resource_route_discard, NULL,
+	{"POST", "/v1/routes/{name}/discard", OPERATOR, NO_BODY, LONG, rdv_resource_route_discard, NULL,
 	 "Give up the messages of a removed route", "200 discarded", "404 409"},
 
 	{"POST", "/v1/routes/{name}/lease", OPERATOR, JSON_BODY, QUICK, rdv_resource_lease_take, NULL,
@@ -51,14 +52,14 @@ const struct rdv_operation rdv_operations[] = {
 	{"POST", "/v1/leases", OPERATOR, JSON_BODY, QUICK, rdv_resource_lease_many, NULL,
 	 "Verdicts on many leases at once", "200 a status for each", "422"},
 
-	{"GET", "/v1/dead-letters", VIEWER, NO_BODY, SLOW, rdv_resource_letters_list, letters_query,
+	{"GET", "/v1/dead-letters", VIEWER, NO_BODY, LONG, rdv_resource_letters_list, letters_query,
 	 "Dead letters, newest first", "200 a page", "400 422"},
 	{"GET", "/v1/dead-letters/{id}", VIEWER, NO_BODY, SLOW, rdv_resource_letter_get, NULL,
 	 "One letter with its history", "200 the letter", "404"},
 	{"GET", "/v1/dead-letters/{id}/body", READER, NO_BODY, SLOW, rdv_resource_letter_body, NULL,
 	 "A letter's body, byte for byte", "200 the bytes", "404"},
 
-	{"POST", "/v1/replays", OPERATOR, JSON_BODY, SLOW, rdv_resource_plan_create, NULL,
+	{"POST", "/v1/replays", OPERATOR, JSON_BODY, LONG, rdv_resource_plan_create, NULL,
 	 "Freeze a set of letters into a plan", "201 the plan with its checks", "409 422"},
 	{"GET", "/v1/replays", VIEWER, NO_BODY, SLOW, rdv_resource_plans_list, list_query, "Plans, newest first",
 	 "200 a page", "400"},

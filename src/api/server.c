@@ -6,11 +6,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include "api.h"
 
 #define POOL_THREADS 2u /* they never wait for anybody; more of them only take turns */
 #define POOL_SPARE                                                                                                     \
 	8192u /* beyond the largest head: the answer's headers, and our own answer to a head that is too large */
+#define CONNECTIONS_MAX 4096u
 #define IDLE_SECONDS 120u
 #define DISCARD_MAX (64u << 20)
 
@@ -98,7 +100,7 @@ static void run(struct rdv_exchange *x)
 		rdv_reply_problem(x, 503, NULL, "too many bodies are being sent at a time: send this one again");
 	else if (x->body.failed)
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
-	else if (!x->op->slow || !rdv_workers_add(x->api, x))
+	else if (x->op->pace == RDV_PACE_QUICK || !rdv_workers_add(x->api, x))
 		x->op->run(x);
 }
 
@@ -125,7 +127,8 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
 	if (x->ran)
 		return MHD_NO; /* on a worker, which found no memory for an answer */
 	run(x);
-	return x->answered || x->suspended ? MHD_YES : MHD_NO;
+	/* Suspended, it may be on another thread by now: nothing else of it is looked at. */
+	return x->suspended || x->answered ? MHD_YES : MHD_NO;
 }
 
 static void on_completed(void *ctx, struct MHD_Connection *connection, void **request,
@@ -169,6 +172,15 @@ static enum redrive_status read_pem(const char *file, char **out, struct rdv_err
 
 /* ---- start and stop ---- */
 
+/* Half of the descriptors at most: the journal, the desk and the handlers need some, too. */
+static unsigned most_connections(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > CONNECTIONS_MAX)
+		return CONNECTIONS_MAX;
+	return (unsigned)(limit.rlim_cur / 2);
+}
+
 static enum redrive_status start_daemon(struct rdv_api *api, struct rdv_error *error)
 {
 	unsigned flags =
@@ -194,39 +206,45 @@ static enum redrive_status start_daemon(struct rdv_api *api, struct rdv_error *e
 	return rdv_listener_start(&api->listener, api->daemon, error);
 }
 
-enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out, struct rdv_error *error)
+static void init(struct rdv_api *api, const struct rdv_api_options *options)
 {
-	struct rdv_api *api = calloc(1, sizeof *api);
-	if (!api)
-		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&api->tick, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	pthread_mutex_init(&api->mutex, NULL);
+	pthread_rwlock_init(&api->access, NULL);
 	rdv_workers_init(api);
 	api->listener.fd = api->listener.stop = -1;
-	pthread_rwlock_init(&api->access, NULL);
 	api->engine = options->engine;
 	api->desk = options->desk;
-	api->head_max = options->head_max ? options->head_max : RDV_HEAD_DEFAULT;
-	api->connections_max = options->connections ? options->connections : 4096;
+	api->head_max = options->head_max;
+	api->connections_max = most_connections();
+}
+
+static enum redrive_status load(struct rdv_api *api, const struct rdv_api_options *options, struct rdv_error *error)
+{
 	struct rdv_api_change *first;
 	enum redrive_status status = rdv_api_load(options, &first, error);
-	if (status == REDRIVE_OK) {
-		rdv_api_commit(api, first);
-		status = rdv_api_copy_hosts(api, options, error);
-	}
+	if (status != REDRIVE_OK)
+		return status;
+	rdv_api_commit(api, first);
+	status = rdv_api_copy_hosts(api, options, error);
 	if (status == REDRIVE_OK)
 		status = read_pem(options->cert_file, &api->cert, error);
+	return status == REDRIVE_OK ? read_pem(options->key_file, &api->key, error) : status;
+}
+
+enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out, struct rdv_error *error)
+{
+	struct rdv_api *api = calloc(1, sizeof *api);
+	if (!api)
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
+	init(api, options);
+	enum redrive_status status = load(api, options, error);
 	if (status == REDRIVE_OK)
-		status = read_pem(options->key_file, &api->key, error);
-	bool timer = false;
-	if (status == REDRIVE_OK) {
-		status = rdv_sleep_start(api);
-		timer = status == REDRIVE_OK;
-	}
+		status = rdv_sleep_start(api, error);
 	if (status == REDRIVE_OK)
 		status = rdv_workers_start(api, error);
 	if (status == REDRIVE_OK)
@@ -234,14 +252,10 @@ enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct 
 	errno = 0;
 	if (status == REDRIVE_OK)
 		status = start_daemon(api, error);
-	if (status == REDRIVE_OK) {
+	if (status == REDRIVE_OK)
 		*out = api;
-		return REDRIVE_OK;
-	}
-	if (timer)
-		rdv_sleep_stop(api);
-	api->stopping = true;
-	rdv_api_stop(api);
+	else
+		rdv_api_stop(api);
 	return status;
 }
 
@@ -256,8 +270,7 @@ void rdv_api_stop(struct rdv_api *api)
 		return;
 	rdv_listener_stop(&api->listener);
 	rdv_workers_stop(api);
-	if (!api->stopping)
-		rdv_sleep_stop(api);
+	rdv_sleep_stop(api);
 	if (api->daemon)
 		MHD_stop_daemon(api->daemon);
 	rdv_tokens_done(&api->tokens);

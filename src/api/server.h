@@ -20,8 +20,7 @@ struct rdv_api_options { /* borrowed until start returns, but engine and desk */
 	size_t host_count;       /* allowed besides loopback names */
 	const char *tokens_file; /* NULL = no tokens: everybody local is admin */
 	uint64_t body_max, headers_max, batch_max;
-	uint64_t head_max;    /* request line and headers, see limits.request_head */
-	unsigned connections; /* 0 = 4096 */
+	uint64_t head_max; /* request line and headers, limits.request_head */
 };
 enum redrive_status rdv_api_start(const struct rdv_api_options *options, struct rdv_api **out,
 				  struct rdv_error *error) RDV_MUST_CHECK;

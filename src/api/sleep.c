@@ -36,9 +36,13 @@ static void *run_timer(void *arg)
 	return NULL;
 }
 
-enum redrive_status rdv_sleep_start(struct rdv_api *api)
+enum redrive_status rdv_sleep_start(struct rdv_api *api, struct rdv_error *error)
 {
-	return pthread_create(&api->timer, NULL, run_timer, api) == 0 ? REDRIVE_OK : REDRIVE_NO_MEMORY;
+	int failed = pthread_create(&api->timer, NULL, run_timer, api);
+	if (failed)
+		return rdv_error_errno(error, failed, "start the API's timer");
+	api->timer_started = true;
+	return REDRIVE_OK;
 }
 
 void rdv_sleep_stop(struct rdv_api *api)
@@ -47,7 +51,8 @@ void rdv_sleep_stop(struct rdv_api *api)
 	api->stopping = true;
 	pthread_cond_signal(&api->tick);
 	pthread_mutex_unlock(&api->mutex);
-	pthread_join(api->timer, NULL);
+	if (api->timer_started)
+		pthread_join(api->timer, NULL);
 }
 
 void rdv_sleep(struct rdv_exchange *x, int64_t ms)

@@ -1,10 +1,11 @@
 /* workers.c - operations that may take long run here, so that no connection waits for another one's work.
  *
  * libmicrohttpd's threads each serve many connections. Whatever waits for the disk, the core thread or a database (the
- * `slow` ones of the table) is done by one of a few workers while its connection is suspended; the worker queues the
- * answer and resumes the connection, whose thread sends it. What waits here is bounded by the number of connections,
- * since a connection has one request at a time. When all workers are busy, slow operations wait for each other; quick
- * ones and publishing go on. */
+ * slow and long ones of the table) is done by one of a few workers while its connection is suspended; the worker queues
+ * the answer and resumes the connection, whose thread sends it. What waits here is bounded by the number of
+ * connections, since a connection has one request at a time. Operations that may take seconds have only some of the
+ * workers, so that others, like pausing a route or ending a replay, need not wait for them; quick ones and publishing
+ * never do. */
 #include "api.h"
 
 void rdv_workers_init(struct rdv_api *api)
@@ -22,17 +23,28 @@ void rdv_workers_done(struct rdv_api *api)
 	pthread_mutex_destroy(&api->workers.mutex);
 }
 
-/* Under the mutex; waits. NULL: it is time to end. */
-static struct rdv_exchange *take(struct rdv_workers *w)
+/* Under the mutex: takes out the first one that may run now. NULL: none. */
+static struct rdv_exchange *next(struct rdv_workers *w)
 {
-	while (!w->first && !w->stopping)
-		pthread_cond_wait(&w->work, &w->mutex);
-	struct rdv_exchange *x = w->first;
+	struct rdv_exchange **at = &w->first, *x;
+	while (*at && (*at)->op->pace == RDV_PACE_LONG && w->long_running == RDV_WORKERS_LONG)
+		at = &(*at)->next_work;
+	x = *at;
 	if (!x)
 		return NULL;
-	w->first = x->next_work;
-	if (!w->first)
-		w->end = &w->first;
+	*at = x->next_work;
+	if (!*at)
+		w->end = at;
+	w->long_running += x->op->pace == RDV_PACE_LONG;
+	return x;
+}
+
+/* Under the mutex; waits. NULL: it is time to end; what is left then belongs to the workers that are busy with such. */
+static struct rdv_exchange *take(struct rdv_workers *w)
+{
+	struct rdv_exchange *x;
+	while (!(x = next(w)) && !w->stopping)
+		pthread_cond_wait(&w->work, &w->mutex);
 	return x;
 }
 
@@ -57,9 +69,11 @@ static void *run(void *arg)
 	pthread_setname_np(pthread_self(), "rdv-api-worker");
 	pthread_mutex_lock(&w->mutex);
 	while ((x = take(w))) {
+		bool was_long = x->op->pace == RDV_PACE_LONG;
 		pthread_mutex_unlock(&w->mutex);
 		run_one(x);
 		pthread_mutex_lock(&w->mutex);
+		w->long_running -= was_long;
 	}
 	pthread_mutex_unlock(&w->mutex);
 	return NULL;

@@ -1,8 +1,9 @@
-/* admit.c - what publishers may do: which topics are read, which keys are full.
+/* admit.c - what publishers may do: which topics are read, and by whom; which keys are full.
  *
  * Publishers ask under the log's append mutex, so the common answer costs one atomic load: no key is full. The
  * core thread notes a key when RDV_HELD_MAX messages of it wait on a lane, and takes it back when half of them are
- * gone. Lock order: the log's append mutex, then admit_mutex; the core holds it for a few instructions only. */
+ * gone. The list of routes and their texts are changed by the core thread under admit_mutex, too, so that others may
+ * look at them. Lock order: the log's append mutex, then admit_mutex; the core holds it for a few instructions only. */
 #include "room.h"
 #include <stdlib.h>
 
@@ -88,4 +89,16 @@ void rdv_admit_topics(struct rdv_engine *e)
 		rdv_topic_reader(r->topic, dedupe->by == RDV_DEDUPE_OFF ? 0 : dedupe->ttl_ms);
 	}
 	rdv_topics_readers_end(e->topics);
+}
+
+bool rdv_engine_topic_read_by(struct rdv_engine *e, const char *topic, bool (*covers)(void *ctx, const char *route),
+			      void *ctx)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&e->admit_mutex);
+	for (const struct rdv_route *r = e->routes; r && !found; r = r->next)
+		found = strcmp(r->info->topic, topic) == 0 && covers(ctx, r->info->name);
+	pthread_mutex_unlock(&e->admit_mutex);
+	return found;
 }

@@ -40,6 +40,7 @@ static void link_routes(struct rdv_engine *e, struct rdv_reload *q, struct rdv_r
 {
 	struct rdv_route **at = &e->routes;
 
+	pthread_mutex_lock(&e->admit_mutex);
 	while (*at) {
 		struct rdv_route *r = *at;
 
@@ -58,6 +59,7 @@ static void link_routes(struct rdv_engine *e, struct rdv_reload *q, struct rdv_r
 		(*at)->number = e->route_numbers++;
 		at = &q->changes[i].route->next;
 	}
+	pthread_mutex_unlock(&e->admit_mutex);
 }
 
 static void add_lane(struct rdv_engine *e, struct rdv_route *r, struct rdv_strand *s)
@@ -100,10 +102,13 @@ static void move_route(struct rdv_engine *e, struct rdv_change *c)
 static void change_route(struct rdv_engine *e, struct rdv_change *c)
 {
 	struct rdv_route *r = c->route;
+	struct rdv_route_info *old = r->info;
 
-	rdv_route_info_unref(r->info);
+	pthread_mutex_lock(&e->admit_mutex);
 	r->info = c->info;
+	pthread_mutex_unlock(&e->admit_mutex);
 	c->info = NULL;
+	rdv_route_info_unref(old);
 	r->options = *c->options;
 	if (c->outlet) {
 		rdv_outlet_leave(e, r->outlet);

@@ -97,6 +97,9 @@ enum redrive_status rdv_engine_publish(struct rdv_engine *e, struct rdv_slice to
 enum redrive_status rdv_engine_publish_wait(struct rdv_engine *e, struct rdv_slice topic,
 					    const struct rdv_message *messages, size_t count,
 					    struct rdv_published_at *results, struct rdv_error *error) RDV_MUST_CHECK;
+/* Does a route that `covers` says yes to read this topic? The core thread is not asked; `covers` must be quick. */
+bool rdv_engine_topic_read_by(struct rdv_engine *e, const char *topic, bool (*covers)(void *ctx, const char *route),
+			      void *ctx);
 /* Runs fn on the core thread and waits for it. CLOSED when the engine is stopping. */
 enum redrive_status rdv_engine_call(struct rdv_engine *e, void (*fn)(struct rdv_engine *e, void *ctx),
 				    void *ctx) RDV_MUST_CHECK;

@@ -323,7 +323,7 @@ struct rdv_engine {
 	struct rdv_frame *raw; /* owns; live frames of the tail, to be appended again with the next records */
 	size_t raw_count, raw_capacity;
 
-	/* admission of publishers, under admit_mutex */
+	/* admission of publishers, under admit_mutex, as are changes of `routes` and of their infos */
 	pthread_mutex_t admit_mutex;
 	struct rdv_full_key *full_keys;
 	_Atomic unsigned full_count;

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Publishing and looking up: every header, every kind of key and body, limits, mistakes, duplicates, delays."""
 import base64
+import contextlib
+import http.client
 import json
+import os
+import socket
 import time
 
 from lib import Handler, Reply, Server, equal, main, quote, request, route, test, until
@@ -204,7 +208,6 @@ def revoked_message_is_a_letter_and_frees_its_key(redrive):
 
 @test
 def many_connections_may_be_open(redrive):
-    import socket
     with Handler() as handler, Server(redrive, route("r", "t", handler.url)) as server:
         sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1000)]
         try:
@@ -215,6 +218,45 @@ def many_connections_may_be_open(redrive):
         finally:
             for s in sockets:
                 s.close()
+
+
+@test
+def connections_leave_descriptors_for_the_rest(redrive):
+    # pitfall: clients that only connect take all descriptors, and the journal cannot open its next segment
+    with Handler() as handler, Server(redrive, route("r", "t", handler.url), start=False) as server:
+        few = server.directory / "few"
+        few.write_text(f"#!/bin/sh\nulimit -n 300\nexec '{redrive}' \"$@\"\n")
+        few.chmod(0o755)
+        server.redrive = str(few)
+        server.start()
+        sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
+        try:
+            for n in range(20):
+                server.publish("t", b"%d" % n)
+            until(lambda: server.counts("r")["acked"] == 20, why="acked")
+            open_now = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+            assert open_now < 270, f"{open_now} of 300 descriptors are open"
+            sockets[0].settimeout(10)
+            with contextlib.suppress(ConnectionResetError):
+                equal(sockets[0].recv(1), b"", "the longest idle one was closed")
+        finally:
+            for s in sockets:
+                s.close()
+
+
+@test
+def it_listens_at_an_ipv6_address(redrive):
+    if not os.path.exists("/proc/net/if_inet6"):
+        return
+    with Handler() as handler, Server(redrive, route("r", "t", handler.url), start=False) as server:
+        server.spawn("[::1]:0")
+        port = until(server.bound_port, why="the port file")
+        connection = http.client.HTTPConnection("::1", port, timeout=10)
+        connection.request("POST", "/v1/topics/t/messages", b"x")
+        equal(connection.getresponse().status, 201, "published")
+        connection.close()
+        assert f"ready at http://[::1]:{port}" in server.log(), server.log()
+        equal(server.stop(), 0, "exit code")
 
 
 @test

@@ -312,8 +312,11 @@ def roles_and_scopes_are_kept(redrive):
             # a removed token ends at the next reload
             equal(run(redrive, "token", "rm", "o", "--tokens-file", str(file)).returncode, 0, "rm")
             equal(run(redrive, "token", "rm", "o", "--tokens-file", str(file)).returncode, 3, "rm twice")
+            equal(ask("scoped", "POST", "/v1/topics/t1/messages", b"fine"), 201, "a scope publishes to what its routes read")
+            server.write_config(config(two, security={"tokens_file": "tokens.yaml"}))
             server.signal(signal.SIGHUP)
             until(lambda: ask("o", "GET", "/v1/routes") == 401, why="the removed token is refused")
+            equal(ask("scoped", "POST", "/v1/topics/t1/messages", b"fine"), 403, "that route is gone")
             assert not any(t in server.log() for t in tokens.values()), "no token in the log"
 
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Dead letters and replays: listed, paged, planned, approved, rated, killed in the middle, and adding up."""
+import contextlib
 import http.client
 import os
+import sqlite3
 import threading
 import time
 
@@ -86,17 +88,18 @@ class Pinger(threading.Thread):
 @test
 def a_large_plan_is_made_while_others_are_answered_at_once(redrive):
     # pitfall: a long question of one client holds up everybody else's
-    count = 10000 if os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS") else 100000
+    count = 10000 if os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS") else 50000
     with Server(redrive, {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}, "breaker": "off", "budget": "off", "storm": "dead"},
                 {"name": "s", "source": {"topic": "u"}, "handler": {"lease": {}}}) as server:
         reject_all(server, count)
         until(lambda: server.counts("r")["dead"] == count, seconds=60, why="letters")
         ending = threading.Event()
-        pingers = [Pinger(server, *(("GET", "/healthz") if n % 2 else ("POST", "/v1/topics/u/messages")), ending) for n in range(16)]
+        asked = (("GET", "/healthz"), ("POST", "/v1/topics/u/messages"), ("GET", "/v1/routes"), ("POST", "/v1/routes/r/pause"))
+        pingers = [Pinger(server, *asked[n % 4], ending) for n in range(16)]
         time.sleep(0.3)
         before = max(p.longest for p in pingers)
         begin = time.monotonic()
-        made = [None] * 3
+        made = [None] * 5  # more than there are workers
 
         def make(n):
             made[n] = plan(server, q="route:r")
@@ -180,6 +183,21 @@ def a_plan_runs_only_as_approved(redrive):
         again = plan(server, q="route:r")
         equal(again["selected"], 1, "what is replayed is not selected again")
         equal(server.request("POST", "/v1/replays", {"ids": ["zzz"]}).status in (404, 422), True, "unknown letters")
+
+
+@test
+def each_verb_of_a_plan_is_audited_once(redrive):
+    with Handler(lambda d: 422) as handler, Server(redrive, route("r", "t", handler.url, storm="dead")) as server:
+        dead(server, 2)
+        id, digest = (p := plan(server, q="route:r"))["id"], p["digest"]
+        act(server, id, "approve", digest=digest)
+        act(server, id, "rate", rate="100/s")
+        act(server, id, "start")
+        over(server, id)
+        equal(server.stop(), 0, "exit code")
+        with contextlib.closing(sqlite3.connect(server.directory / "data" / "control.db")) as db:
+            lines = db.execute("SELECT action, who FROM audit WHERE target = ? ORDER BY seq", (id,)).fetchall()
+        equal(lines, [("replay.plan", "local"), ("replay.approve", "local"), ("replay.rate", "local"), ("replay.start", "local"), ("replay.end", "")], "audit")
 
 
 @test

@@ -277,17 +277,7 @@ static void answer_published(struct rdv_exchange *x, const struct publish *p)
 /* A token with a scope may publish to topics that one of its routes reads. */
 static bool covers_topic(struct rdv_exchange *x, const char *topic)
 {
-	if (x->who.route_count == 0)
-		return true;
-	struct rdv_route_status *routes;
-	size_t count;
-	bool good = false;
-	if (rdv_engine_routes(x->engine, NULL, &routes, &count) != REDRIVE_OK)
-		return false;
-	for (size_t i = 0; i < count; i++)
-		good = good || (strcmp(routes[i].topic, topic) == 0 && rdv_exchange_covers(x, routes[i].name));
-	free(routes);
-	return good;
+	return x->who.route_count == 0 || rdv_engine_topic_read_by(x->engine, topic, rdv_exchange_covers_route, x);
 }
 
 void rdv_resource_publish(struct rdv_exchange *x)

@@ -10,11 +10,6 @@
 
 /* ---- scope: a token that covers only some routes sees and moves only plans over these ---- */
 
-static bool covers(void *ctx, const char *route)
-{
-	return rdv_exchange_covers(ctx, route);
-}
-
 /* A plan names its routes with commas between them, and "..." when there are too many to name. */
 static bool plan_in_scope(const struct rdv_exchange *x, const struct rdv_plan *plan)
 {
@@ -60,7 +55,7 @@ static bool may_approve(struct rdv_exchange *x)
 		rdv_reply_problem(x, 403, NULL, "'%s' is the author of this plan: somebody else must approve it",
 				  x->who.name);
 	if (own)
-		rdv_desk_audit(x->desk, x->who.name, "replay approve refused", x->params[0], "its author is the same");
+		rdv_desk_audit(x->desk, x->who.name, "replay.approve.refused", x->params[0], "its author is the same");
 	free(plan);
 	return status == REDRIVE_OK && !own;
 }
@@ -207,8 +202,9 @@ void rdv_resource_plan_create(struct rdv_exchange *x)
 	json_t *body = rdv_exchange_json(x, false);
 	if (!body)
 		return;
-	struct rdv_plan_request r = {
-		.author = x->who.name, .covers = x->who.route_count ? covers : NULL, .covers_ctx = x};
+	struct rdv_plan_request r = {.author = x->who.name,
+				     .covers = x->who.route_count ? rdv_exchange_covers_route : NULL,
+				     .covers_ctx = x};
 	const char **ids = NULL, **exclude = NULL;
 	struct rdv_error error = {""};
 	if (rdv_exchange_members(x, body, known) && refuse_later(x, body) &&
@@ -218,14 +214,12 @@ void rdv_resource_plan_create(struct rdv_exchange *x)
 		r.ids = ids;
 		r.exclude = exclude;
 		enum redrive_status status = plan ? rdv_plan_create(x->desk, &r, plan, &error) : REDRIVE_NO_MEMORY;
-		if (status == REDRIVE_OK) {
-			rdv_desk_audit(x->desk, x->who.name, "replay plan", plan->id, r.reason ? r.reason : "");
+		if (status == REDRIVE_OK)
 			rdv_reply_json(x, 201, rdv_json_plan(plan));
-		} else if (status == REDRIVE_INVALID) {
+		else if (status == REDRIVE_INVALID)
 			rdv_reply_field(x, r.q ? "/q" : "/ids", "%s", error.text);
-		} else {
+		else
 			rdv_reply_status(x, status, error.text);
-		}
 		free(plan);
 	}
 	free(ids);
@@ -343,14 +337,10 @@ static void act(struct rdv_exchange *x, const json_t *body, size_t v)
 	enum redrive_status status =
 		plan ? rdv_plan_act(x->desk, x->params[0], verbs[v].verb, digest, rate, x->who.name, plan, &error)
 		     : REDRIVE_NO_MEMORY;
-	if (status == REDRIVE_OK) {
-		char action[32];
-		snprintf(action, sizeof action, "replay %s", verbs[v].name);
-		rdv_desk_audit(x->desk, x->who.name, action, x->params[0], "");
+	if (status == REDRIVE_OK)
 		rdv_reply_json(x, 200, rdv_json_plan(plan));
-	} else {
+	else
 		rdv_reply_status(x, status, status == REDRIVE_NOT_FOUND ? "there is no such plan" : error.text);
-	}
 	free(plan);
 }
 
