@@ -55,6 +55,33 @@ static void print_value(struct rdv_buffer *out, const struct rdv_setting *row, c
 	rdv_buffer_printf(out, "%s\n", text);
 }
 
+/* A mapping of which nothing was given. */
+static bool is_empty(const struct rdv_setting *row, const void *base)
+{
+	const struct rdv_route_settings *r = base;
+	const struct rdv_http_settings *u = base;
+	const struct rdv_settings *s = (const void *)((const char *)base - offsetof(struct rdv_settings, security));
+	if (row->kind != RDV_SETTING_SUB)
+		return false;
+	switch (row->sub) {
+	case RDV_SECTION_TLS:
+		return !s->security.cert_file && !s->security.key_file;
+	case RDV_SECTION_HTTP_TLS:
+		return !u->ca_file && !u->cert_file && !u->key_file;
+	case RDV_SECTION_SIGN:
+		return !u->secret_file;
+	case RDV_SECTION_DEDUPE:
+		return r->lane.dedupe.by == RDV_DEDUPE_OFF;
+	case RDV_SECTION_POISON:
+		return r->route.family.count == 0;
+	case RDV_SECTION_METADATA:
+		return !r->metadata.tenant && !r->metadata.schema_version && !r->metadata.consumer_version &&
+		       !r->metadata.trace_id;
+	default:
+		return false;
+	}
+}
+
 /* Values that are not there: nothing is printed, so that the text reads back to the same. */
 static bool is_absent(const struct rdv_setting *row, const void *base, const void *at)
 {
@@ -72,6 +99,8 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 	case RDV_SETTING_INT32:
 		return row->min > 0 && *(const uint32_t *)at == 0;
 	case RDV_SETTING_CHOICE:
+		if (strcmp(row->key, "after_dead") == 0)
+			return ((const struct rdv_route_settings *)base)->lane.order != RDV_ORDER_KEY;
 		return strcmp(row->key, "preset") == 0 && *(const int *)at == 0;
 	case RDV_SETTING_LATER:
 		return true;
@@ -82,28 +111,9 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 		const struct rdv_handler_settings *h = base;
 		return !(row->key[0] == 'h' ? h->has_http : row->key[0] == 'e' ? h->has_exec : h->has_lease);
 	}
-	if (row->section == RDV_SECTION_ROUTE && row->kind == RDV_SETTING_SUB) {
-		const struct rdv_route_settings *r = base;
-		if (row->sub == RDV_SECTION_DEDUPE)
-			return r->lane.dedupe.by == RDV_DEDUPE_OFF;
-		if (row->sub == RDV_SECTION_POISON)
-			return r->route.family.count == 0;
-		if (row->sub == RDV_SECTION_METADATA)
-			return !r->metadata.tenant && !r->metadata.schema_version && !r->metadata.consumer_version &&
-			       !r->metadata.trace_id;
-	}
-	if (row->section == RDV_SECTION_HTTP && row->kind == RDV_SETTING_SUB) {
-		const struct rdv_http_settings *u = base;
-		return row->sub == RDV_SECTION_SIGN ? !u->secret_file : !u->ca_file && !u->cert_file && !u->key_file;
-	}
-	if (row->section == RDV_SECTION_SECURITY && row->kind == RDV_SETTING_SUB)
-		return !((const struct rdv_settings *)((const char *)base - offsetof(struct rdv_settings, security)))
-				->security.cert_file;
-	if (row->section == RDV_SECTION_ROUTE && strcmp(row->key, "after_dead") == 0)
-		return ((const struct rdv_route_settings *)base)->lane.order != RDV_ORDER_KEY;
 	if (row->section == RDV_SECTION_RETRY && strcmp(row->key, "delays") == 0)
 		return ((const struct rdv_retry *)base)->delay_count == 0;
-	return row->section == RDV_SECTION_ROOT && strcmp(row->key, "defaults") == 0;
+	return is_empty(row, base) || (row->section == RDV_SECTION_ROOT && strcmp(row->key, "defaults") == 0);
 }
 
 void rdv_print_setting(struct rdv_buffer *out, const struct rdv_setting *row, const void *base)
@@ -123,9 +133,6 @@ void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const v
 		const struct rdv_setting *row = &rdv_setting_table[i];
 		const void *at = (const char *)base + row->offset;
 		if (row->section != section || is_absent(row, base, at))
-			continue;
-		if (section == RDV_SECTION_ROUTE && strcmp(row->key, "after_dead") == 0 &&
-		    ((const struct rdv_route_settings *)base)->lane.order != RDV_ORDER_KEY)
 			continue;
 		if (section == RDV_SECTION_RETRY && strcmp(row->key, "cap") == 0 && *(const int64_t *)at == 0)
 			continue;

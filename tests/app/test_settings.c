@@ -295,6 +295,27 @@ static void the_effective_configuration_reads_back_to_the_same(void **state)
 	}
 }
 
+/* A file with mistakes is printed as far as it was understood. */
+static void half_of_a_certificate_is_printed_too(void **state)
+{
+	static const char *const keys[] = {"cert_file", "key_file"};
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct rdv_settings s;
+		struct rdv_findings f;
+		struct rdv_buffer out;
+		char text[80];
+		snprintf(text, sizeof text, "security: { tls: { %s: nowhere.pem } }\n", keys[i]);
+		rdv_buffer_init(&out, 0);
+		assert_int_equal(load(&s, &f, text), REDRIVE_REFUSED);
+		rdv_settings_print(&s, &out);
+		assert_non_null(strstr(rdv_buffer_string(&out), keys[i]));
+		rdv_findings_done(&f);
+		rdv_settings_done(&s);
+		rdv_buffer_done(&out);
+	}
+}
+
 static void warnings_do_not_refuse(void **state)
 {
 	struct rdv_settings s;
@@ -354,6 +375,7 @@ int main(void)
 		cmocka_unit_test(a_route_overrides_its_preset_and_the_defaults),
 		cmocka_unit_test(the_environment_fills_texts),
 		cmocka_unit_test(the_effective_configuration_reads_back_to_the_same),
+		cmocka_unit_test(half_of_a_certificate_is_printed_too),
 		cmocka_unit_test(warnings_do_not_refuse),
 		cmocka_unit_test(the_schedule_has_one_row_per_attempt),
 		cmocka_unit_test(routes_share_a_target_by_scheme_host_and_port),
