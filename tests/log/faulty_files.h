@@ -36,8 +36,8 @@ enum {
 /* The nth call from now (1 = the next) among `calls` fails with `err` (EIO, ENOSPC); with `from_then_on` all later
  * ones, too. A failing write first writes a random part of its bytes. nth 0 = nothing fails any more. */
 void rdv_faulty_fail(struct rdv_faulty *f, unsigned calls, uint64_t nth, int err, bool from_then_on);
-uint64_t rdv_faulty_fired(const struct rdv_faulty *f); /* how often it failed since rdv_faulty_fail */
-uint64_t rdv_faulty_count(const struct rdv_faulty *f); /* calls that the mask met since rdv_faulty_fail */
+uint64_t rdv_faulty_fired(struct rdv_faulty *f); /* how often it failed since rdv_faulty_fail */
+uint64_t rdv_faulty_count(struct rdv_faulty *f); /* calls that the mask met since rdv_faulty_fail */
 void rdv_faulty_short_writes(struct rdv_faulty *f,
 			     bool on); /* every write and read does a random part, at least a byte */
 void rdv_faulty_space(struct rdv_faulty *f, uint64_t bytes); /* size of the disk; default 1 TiB */

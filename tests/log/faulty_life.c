@@ -58,14 +58,24 @@ void rdv_faulty_fail(struct rdv_faulty *f, unsigned calls, uint64_t nth, int err
 	pthread_mutex_unlock(&f->mutex);
 }
 
-uint64_t rdv_faulty_fired(const struct rdv_faulty *f)
+static uint64_t look_at(struct rdv_faulty *f, const uint64_t *field)
 {
-	return f->fired;
+	uint64_t value;
+
+	pthread_mutex_lock(&f->mutex);
+	value = *field;
+	pthread_mutex_unlock(&f->mutex);
+	return value;
 }
 
-uint64_t rdv_faulty_count(const struct rdv_faulty *f)
+uint64_t rdv_faulty_fired(struct rdv_faulty *f)
 {
-	return f->count;
+	return look_at(f, &f->fired);
+}
+
+uint64_t rdv_faulty_count(struct rdv_faulty *f)
+{
+	return look_at(f, &f->count);
 }
 
 void rdv_faulty_short_writes(struct rdv_faulty *f, bool on)
