@@ -145,6 +145,7 @@ static void remove_route(struct rdv_engine *e, struct rdv_route *r)
 		if (rdv_strand_mark(e, s) != REDRIVE_OK)
 			rdv_engine_fail(e, "the journal takes no record");
 	}
+	rdv_orphan_tell(e, r->info->name);
 	rdv_offers_recall(e, r->outlet);
 }
 

@@ -475,6 +475,7 @@ enum redrive_status rdv_loop_open_lanes(struct rdv_engine *e, bool unclean)
 	for (struct rdv_strand *s = e->strands; s; s = s->next)
 		if (s->route && rdv_dispatcher_add(s->route->seat->unit->dispatcher, s->lane) != REDRIVE_OK)
 			return REDRIVE_NO_MEMORY;
+	rdv_orphans_tell(e);
 	return e->failed ? REDRIVE_FAILED : REDRIVE_OK;
 }
 

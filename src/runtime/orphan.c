@@ -3,7 +3,42 @@
  * A removed route stays until its last call has ended; its lanes are shown as orphans meanwhile. Then it goes with its
  * handler, and its lanes are anybody's: to be adopted, or discarded (questions.c). Core thread. */
 #include "room.h"
+#include <inttypes.h>
 #include <stdlib.h>
+
+static bool is_left(const struct rdv_strand *s, const char *name)
+{
+	return s->orphan && s->lane && !s->discarded && strcmp(s->name, name) == 0;
+}
+
+void rdv_orphan_tell(struct rdv_engine *e, const char *name)
+{
+	uint64_t open = 0;
+
+	for (const struct rdv_strand *s = e->strands; s; s = s->next) {
+		const struct rdv_account *a = is_left(s, name) ? rdv_lane_account(s->lane) : NULL;
+
+		open += a ? a->ready + a->waiting + a->held + a->in_flight : 0;
+	}
+	if (open)
+		rdv_engine_say(e, 1,
+			       "%" PRIu64
+			       " messages of the removed route %s wait for another: 'redrive routes adopt %s "
+			       "NEW', or discard",
+			       open, name, name);
+}
+
+void rdv_orphans_tell(struct rdv_engine *e)
+{
+	for (const struct rdv_strand *s = e->strands; s; s = s->next) {
+		const struct rdv_strand *first = e->strands;
+
+		while (first != s && !is_left(first, s->name))
+			first = first->next;
+		if (first == s && is_left(s, s->name))
+			rdv_orphan_tell(e, s->name);
+	}
+}
 
 static void let_go(struct rdv_engine *e, struct rdv_route *r)
 {

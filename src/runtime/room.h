@@ -512,6 +512,9 @@ enum redrive_status rdv_route_lanes(struct rdv_engine *e, struct rdv_route *r, s
 /* ---- orphan.c ---- */
 /* Removed routes whose calls have ended let go of their lanes, and everything else whose last call has ended goes. */
 void rdv_engine_reap(struct rdv_engine *e);
+/* Warns of the messages that wait in lanes of a route that is gone: of one name, of all. */
+void rdv_orphan_tell(struct rdv_engine *e, const char *name);
+void rdv_orphans_tell(struct rdv_engine *e);
 enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_route *r,
 					   struct rdv_strand *s) RDV_MUST_CHECK;
 

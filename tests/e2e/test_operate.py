@@ -84,6 +84,21 @@ def a_reload_is_all_or_nothing(redrive):
 
 
 @test
+def what_a_removed_route_leaves_is_said(redrive):
+    # pitfall: a renamed consumer leaves its messages behind, and nobody is told
+    wanted = "2 messages of the removed route lost wait for another"
+    lost, other = ({"name": name, "source": {"topic": name}, "handler": {"lease": {}}} for name in ("lost", "other"))
+    with Server(redrive, lost, other) as server:
+        server.publish("lost", b"1")
+        server.publish("lost", b"2")
+        reload(server, config(other), "reloaded")
+        until(lambda: wanted in server.log(), why=server.log()[-500:])
+        equal(server.stop(), 0, "exit code")
+        server.start()
+        until(lambda: server.log().count(wanted) == 2, why=f"said again at every start: {server.log()[-500:]}")
+
+
+@test
 def listen_in_the_file_cannot_change(redrive):
     with Handler() as handler:
         one = route("r", "t", handler.url)
