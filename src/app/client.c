@@ -257,9 +257,10 @@ int rdv_client_show(const struct rdv_invocation *in, struct rdv_buffer *path,
 int rdv_client_show_all(const struct rdv_invocation *in, const char *path,
 			void (*print)(const struct rdv_invocation *in, const json_t *answer))
 {
-	struct rdv_client *c;
+	struct rdv_client *c = NULL;
 	json_t *all = NULL;
 	int code = rdv_client_open(in, &c);
+
 	if (code)
 		return code;
 	code = rdv_client_all(c, path, &all);
