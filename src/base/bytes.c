@@ -169,6 +169,17 @@ void rdv_buffer_text(struct rdv_buffer *b, const char *text)
 	rdv_buffer_slice(b, rdv_slice_text(text));
 }
 
+void rdv_buffer_decimal(struct rdv_buffer *b, uint64_t value)
+{
+	uint8_t digits[20];
+	size_t at = sizeof digits;
+
+	do
+		digits[--at] = (uint8_t)('0' + value % 10);
+	while (value /= 10);
+	rdv_buffer_append(b, digits + at, sizeof digits - at);
+}
+
 void rdv_buffer_printf(struct rdv_buffer *b, const char *fmt, ...)
 {
 	va_list args, again;

@@ -72,6 +72,7 @@ static inline void rdv_buffer_slice(struct rdv_buffer *b, struct rdv_slice s)
 	rdv_buffer_append(b, s.data, s.size);
 }
 void rdv_buffer_text(struct rdv_buffer *b, const char *text);
+void rdv_buffer_decimal(struct rdv_buffer *b, uint64_t value); /* "%llu", without printf's price */
 void rdv_buffer_printf(struct rdv_buffer *b, const char *fmt, ...) RDV_PRINTF(2, 3);
 /* Integers are little-endian, all of them. */
 static inline void rdv_buffer_u8(struct rdv_buffer *b, uint8_t v)

@@ -101,14 +101,8 @@ void rdv_http_request_add(struct rdv_http_request *r, const char *name, struct r
 
 static void add_number(struct rdv_http_request *r, const char *name, uint64_t n)
 {
-	uint8_t digits[20];
-	size_t at = sizeof digits;
-
-	do
-		digits[--at] = (uint8_t)('0' + n % 10);
-	while (n /= 10);
 	rdv_http_request_begin(r, name);
-	rdv_buffer_append(&r->text, digits + at, sizeof digits - at);
+	rdv_buffer_decimal(&r->text, n);
 	rdv_http_request_end(r);
 }
 

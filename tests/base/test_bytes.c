@@ -7,6 +7,7 @@
 #include "base/block.h"
 #include "base/bytes.h"
 #include "base/random.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 static void slice_compares_bytes_and_case(void **state)
@@ -251,6 +252,23 @@ static void buffer_empty_is_an_empty_text(void **state)
 	rdv_buffer_done(&b);
 }
 
+static void decimal_is_what_printf_writes(void **state)
+{
+	static const uint64_t values[] = {0, 9, 10, 4294967296, UINT64_MAX};
+	struct rdv_buffer b;
+	char wanted[24];
+
+	(void)state;
+	rdv_buffer_init(&b, 0);
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		rdv_buffer_clear(&b);
+		rdv_buffer_decimal(&b, values[i]);
+		snprintf(wanted, sizeof wanted, "%llu", (unsigned long long)values[i]);
+		assert_string_equal(rdv_buffer_string(&b), wanted);
+	}
+	rdv_buffer_done(&b);
+}
+
 static void varint_round_trips_at_every_width(void **state)
 {
 	struct rdv_random random;
@@ -356,6 +374,7 @@ int main(void)
 		cmocka_unit_test(buffer_never_holds_more_than_its_limit_and_a_nul),
 		cmocka_unit_test(buffer_default_limit_is_a_gibibyte),
 		cmocka_unit_test(buffer_empty_is_an_empty_text),
+		cmocka_unit_test(decimal_is_what_printf_writes),
 		cmocka_unit_test(varint_round_trips_at_every_width),
 		cmocka_unit_test(varint_beyond_64_bits_fails),
 		cmocka_unit_test(reader_gives_zero_after_the_first_misfit),

@@ -182,17 +182,6 @@ static void published(void *ctx, enum redrive_status status)
 
 /* ---- the answer ---- */
 
-static void append_number(struct rdv_buffer *out, uint64_t value)
-{
-	char digits[20];
-	size_t at = sizeof digits;
-
-	do
-		digits[--at] = (char)('0' + value % 10);
-	while (value /= 10);
-	rdv_buffer_append(out, digits + at, sizeof digits - at);
-}
-
 /* A batch has thousands of positions: they are written as they are, not as a tree of values. `topic` is quoted JSON. */
 static void append_position(struct rdv_buffer *out, struct rdv_slice topic, const struct rdv_published_at *at,
 			    bool whole)
@@ -202,18 +191,18 @@ static void append_position(struct rdv_buffer *out, struct rdv_slice topic, cons
 	rdv_buffer_text(out, "{\"id\":");
 	rdv_buffer_slice(out, bare);
 	rdv_buffer_text(out, "-");
-	append_number(out, at->partition);
+	rdv_buffer_decimal(out, at->partition);
 	rdv_buffer_text(out, "-");
-	append_number(out, at->offset);
+	rdv_buffer_decimal(out, at->offset);
 	rdv_buffer_text(out, "\"");
 	if (whole) {
 		rdv_buffer_text(out, ",\"topic\":");
 		rdv_buffer_slice(out, topic);
 	}
 	rdv_buffer_text(out, ",\"partition\":");
-	append_number(out, at->partition);
+	rdv_buffer_decimal(out, at->partition);
 	rdv_buffer_text(out, ",\"offset\":");
-	append_number(out, at->offset);
+	rdv_buffer_decimal(out, at->offset);
 	rdv_buffer_text(out, at->duplicate ? ",\"duplicate\":true}" : ",\"duplicate\":false}");
 }
 
@@ -224,7 +213,7 @@ static size_t append_items(struct rdv_buffer *out, struct rdv_slice topic, const
 	for (size_t i = 0; i < p->count; i++)
 		accepted += !p->results[i].duplicate;
 	rdv_buffer_text(out, "{\"accepted\":");
-	append_number(out, accepted);
+	rdv_buffer_decimal(out, accepted);
 	rdv_buffer_text(out, ",\"items\":[");
 	for (size_t i = 0; i < p->count; i++) {
 		rdv_buffer_text(out, i ? "," : "");
