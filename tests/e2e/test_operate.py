@@ -85,7 +85,6 @@ def a_reload_is_all_or_nothing(redrive):
 
 @test
 def what_a_removed_route_leaves_is_said(redrive):
-    # pitfall: a renamed consumer leaves its messages behind, and nobody is told
     wanted = "2 messages of the removed route lost wait for another"
     lost, other = ({"name": name, "source": {"topic": name}, "handler": {"lease": {}}} for name in ("lost", "other"))
     with Server(redrive, lost, other) as server:

@@ -117,6 +117,7 @@ def a_large_plan_is_made_while_others_are_answered_at_once(redrive):
         longest = max(p.longest for p in pingers)
         print(f"# {len(made)} plans of {count} letters took {took:.2f} s; the longest of {sum(p.count for p in pingers)} requests meanwhile "
               f"{1000 * longest:.0f} ms, before {1000 * before:.0f} ms")
+        # made on the threads of the connections, plans of 30,000 letters held a request up for 1.9 s
         slow = 4 if os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS") else 1
         assert longest < slow * max(1.0, 3 * before), f"a request took {longest:.2f} s while plans were made, which took {took:.2f} s"
 
