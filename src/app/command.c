@@ -36,13 +36,11 @@ int rdv_command_fail(int code, const char *fmt, ...)
 
 void rdv_command_findings(const char *file, const struct rdv_findings *f)
 {
-	for (size_t i = 0; i < f->count; i++) {
-		const struct rdv_finding *item = &f->items[i];
-		char at[64] = "";
-		if (item->mark.line)
-			snprintf(at, sizeof at, ":%u:%u", item->mark.line, item->mark.column);
-		fprintf(stderr, "%s%s: %s%s\n", file, at, item->warning ? "warning: " : "", item->text);
-	}
+	struct rdv_buffer line;
+	rdv_buffer_init(&line, 0);
+	for (size_t i = 0; i < f->count; i++)
+		fprintf(stderr, "%s\n", rdv_finding_format(file, &f->items[i], &line));
+	rdv_buffer_done(&line);
 }
 
 static const struct argp_option server_options[] = {

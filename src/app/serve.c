@@ -36,23 +36,28 @@ static void free_secrets(struct rdv_buffer *secrets, size_t count)
 	free(secrets);
 }
 
+/* The secrets of all routes; all that cannot be read is among the findings, the first one's status is returned. */
 static enum redrive_status read_secrets(const struct rdv_settings *settings, struct rdv_buffer **out,
-					struct rdv_error *error)
+					struct rdv_findings *findings)
 {
-	struct rdv_buffer *secrets = calloc(settings->route_count + 1, sizeof *secrets);
-	if (!secrets)
-		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
-	for (size_t i = 0; i < settings->route_count; i++) {
-		const char *file = settings->routes[i].handler.http.secret_file;
-		rdv_buffer_init(&secrets[i], 8192);
-		enum redrive_status status = file ? read_secret(file, &secrets[i], error) : REDRIVE_OK;
-		if (status != REDRIVE_OK) {
-			free_secrets(secrets, settings->route_count);
-			return status;
-		}
+	enum redrive_status status = REDRIVE_OK;
+	struct rdv_buffer *secrets = *out = calloc(settings->route_count + 1, sizeof *secrets);
+	if (!secrets) {
+		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "out of memory");
+		return REDRIVE_NO_MEMORY;
 	}
-	*out = secrets;
-	return REDRIVE_OK;
+	for (size_t i = 0; i < settings->route_count; i++) {
+		const struct rdv_route_settings *route = &settings->routes[i];
+		const char *file = route->handler.http.secret_file;
+		struct rdv_error error = {""};
+		rdv_buffer_init(&secrets[i], 8192);
+		enum redrive_status one = file ? read_secret(file, &secrets[i], &error) : REDRIVE_OK;
+		if (one != REDRIVE_OK)
+			rdv_findings_add(findings, route->handler.mark, false, "route '%s': %s", route->name,
+					 error.text);
+		status = status == REDRIVE_OK ? one : status;
+	}
+	return status;
 }
 
 static void route_options(const struct rdv_settings *settings, const struct rdv_buffer *secrets, size_t i,
@@ -124,6 +129,16 @@ static enum redrive_status add_routes(struct rdv_server *s, struct rdv_error *er
 	return REDRIVE_OK;
 }
 
+static enum redrive_status start_secrets(struct rdv_server *s, struct rdv_error *error)
+{
+	struct rdv_findings findings = {0};
+	enum redrive_status status = read_secrets(&s->settings, &s->secrets, &findings);
+	for (size_t i = 0; i < findings.count; i++)
+		rdv_error_add(error, status, findings.items[i].text);
+	rdv_findings_done(&findings);
+	return status;
+}
+
 enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
 {
 	s->settings = *settings;
@@ -135,7 +150,7 @@ enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *
 	api_options(&s->settings, host, &api);
 	enum redrive_status status = make_data_dir(s->settings.data, error);
 	if (status == REDRIVE_OK)
-		status = read_secrets(&s->settings, &s->secrets, error);
+		status = start_secrets(s, error);
 	s->secret_count = s->secrets ? s->settings.route_count : 0;
 	if (status == REDRIVE_OK)
 		status = rdv_engine_open(&engine, &s->engine, error);
@@ -175,24 +190,23 @@ struct reload {
 	struct rdv_api_change *api;
 };
 
-static enum redrive_status load_all(struct rdv_server *s, const struct rdv_settings *new, struct reload *r,
-				    struct rdv_error *error)
+static void load_all(struct rdv_server *s, const struct rdv_settings *new, struct reload *r,
+		     struct rdv_findings *findings)
 {
 	struct rdv_api_options api;
+	struct rdv_error error = {""};
 	char host[64];
-	enum redrive_status status = rdv_settings_check_change(&s->settings, new, error);
-	if (status == REDRIVE_OK)
-		status = read_secrets(new, &r->secrets, error);
-	if (status != REDRIVE_OK)
-		return status;
+	rdv_settings_check_change(&s->settings, new, findings);
+	(void)read_secrets(new, &r->secrets, findings); /* the findings say it */
 	r->routes = calloc(new->route_count + 1, sizeof *r->routes);
 	r->targets = calloc(new->route_count + 1, sizeof *r->targets);
 	if (!r->routes || !r->targets)
-		return rdv_error_set(error, REDRIVE_NO_MEMORY, "out of memory");
-	for (size_t i = 0; i < new->route_count; i++)
+		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "out of memory");
+	for (size_t i = 0; r->secrets && r->routes && r->targets && i < new->route_count; i++)
 		route_options(new, r->secrets, i, r->targets[i], &r->routes[i]);
 	api_options(new, host, &api);
-	return rdv_api_load(&api, &r->api, error);
+	if (rdv_api_load(&api, &r->api, &error) != REDRIVE_OK)
+		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "%s", error.text);
 }
 
 static void take_settings(struct rdv_server *s, struct rdv_settings *settings, struct reload *r)
@@ -207,16 +221,27 @@ static void take_settings(struct rdv_server *s, struct rdv_settings *settings, s
 }
 
 /* The engine refuses or takes all at once, so it comes last of what can be refused; what follows it cannot fail. */
-enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
+static bool reload_engine(struct rdv_server *s, const struct rdv_settings *new, const struct reload *r,
+			  struct rdv_findings *findings)
+{
+	struct rdv_engine_options limits;
+	struct rdv_error error = {""};
+	if (findings->errors)
+		return false;
+	engine_options(s, new, &limits);
+	if (rdv_engine_reload(s->engine, &limits, r->routes, new->route_count, &error) == REDRIVE_OK)
+		return true;
+	rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "%s", error.text);
+	return false;
+}
+
+bool rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, struct rdv_findings *findings)
 {
 	struct reload r = {0};
-	struct rdv_engine_options limits;
 	size_t count = settings->route_count;
-	enum redrive_status status = load_all(s, settings, &r, error);
-	engine_options(s, settings, &limits);
-	if (status == REDRIVE_OK)
-		status = rdv_engine_reload(s->engine, &limits, r.routes, count, error);
-	if (status == REDRIVE_OK) {
+	load_all(s, settings, &r, findings);
+	bool done = reload_engine(s, settings, &r, findings);
+	if (done) {
 		rdv_api_commit(s->api, r.api);
 		take_settings(s, settings, &r);
 	} else {
@@ -226,7 +251,7 @@ enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings 
 		free_secrets(r.secrets, count);
 	free(r.routes);
 	free(r.targets);
-	return status;
+	return done;
 }
 
 enum redrive_status rdv_server_stop(struct rdv_server *s)

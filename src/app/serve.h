@@ -22,9 +22,10 @@ struct rdv_server {
 /* Takes over `settings` (also on failure: rdv_server_stop frees). On not OK the error says why; nothing runs. */
 enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings,
 				     struct rdv_error *error) RDV_MUST_CHECK;
-/* All or nothing; on OK takes over `settings`, else the caller keeps them. */
-enum redrive_status rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings,
-				      struct rdv_error *error) RDV_MUST_CHECK;
+/* All or nothing: true and `settings` taken over; or false, all that is against it among the findings, and the caller
+ * keeps them. */
+bool rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings,
+		       struct rdv_findings *findings) RDV_MUST_CHECK;
 /* Drains and frees everything. REDRIVE_FAILED if the engine had ended by itself. */
 enum redrive_status rdv_server_stop(struct rdv_server *s);
 /* "http://127.0.0.1:7337" */

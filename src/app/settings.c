@@ -81,6 +81,16 @@ void rdv_findings_add(struct rdv_findings *f, struct rdv_mark mark, bool warning
 	va_end(args);
 }
 
+const char *rdv_finding_format(const char *file, const struct rdv_finding *item, struct rdv_buffer *out)
+{
+	out->size = 0;
+	rdv_buffer_text(out, file);
+	if (item->mark.line)
+		rdv_buffer_printf(out, ":%u:%u", item->mark.line, item->mark.column);
+	rdv_buffer_printf(out, ": %s%s", item->warning ? "warning: " : "", item->text);
+	return rdv_buffer_string(out);
+}
+
 static int by_position(const void *a, const void *b)
 {
 	const struct rdv_mark *x = &((const struct rdv_finding *)a)->mark, *y = &((const struct rdv_finding *)b)->mark;

@@ -91,7 +91,7 @@ struct rdv_settings {
 struct rdv_finding {
 	struct rdv_mark mark;
 	bool warning;
-	char text[400];
+	char text[600];
 };
 struct rdv_findings {
 	struct rdv_finding *items; /* owns */
@@ -107,14 +107,16 @@ enum redrive_status rdv_settings_load(struct rdv_settings *s, const char *file, 
 				      struct rdv_findings *findings) RDV_MUST_CHECK;
 void rdv_findings_add(struct rdv_findings *f, struct rdv_mark mark, bool warning, const char *fmt, ...)
 	RDV_PRINTF(4, 5);
+/* "FILE:LINE:COLUMN: text", in place of what `out` holds. */
+const char *rdv_finding_format(const char *file, const struct rdv_finding *item, struct rdv_buffer *out);
 /* By position in the file; findings without a position come first. */
 void rdv_findings_sort(struct rdv_findings *f);
 void rdv_findings_done(struct rdv_findings *f);
 /* Checks between settings (settings_check.c): called by load. */
 void rdv_settings_check(struct rdv_settings *s, struct rdv_findings *findings);
-/* May a running server with the `old` settings take the new ones? REFUSED names the key that takes a restart. */
-enum redrive_status rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_settings *new,
-					      struct rdv_error *error) RDV_MUST_CHECK;
+/* May a running server with the `old` settings take the new ones? Every key that takes a restart is an error. */
+void rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_settings *new,
+			       struct rdv_findings *findings);
 /* Another address than the file's (--listen), and the rules of listen, tokens and TLS for it. */
 void rdv_settings_set_listen(struct rdv_settings *s, const char *listen, struct rdv_findings *findings);
 /* Is `listen` a loopback address? Splits it, too: host without brackets; INVALID when it is no ADDR:PORT. */

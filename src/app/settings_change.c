@@ -19,34 +19,33 @@ static bool differs(const struct rdv_setting *row, const void *old, const void *
 	return differ;
 }
 
-/* The first row of a section, or of those below it, that is fixed and differs; NULL: none. */
-static const struct rdv_setting *first_fixed(enum rdv_section section, const void *old, const void *new)
+struct change {
+	const struct rdv_settings *settings;    /* the new ones */
+	const struct rdv_route_settings *route; /* NULL: outside of routes */
+	struct rdv_findings *findings;
+};
+
+static void refuse(const struct change *c, const struct rdv_setting *row)
 {
-	const struct rdv_setting *found = NULL;
-	for (size_t i = 0; i < rdv_setting_count && !found; i++) {
+	const char *path = rdv_section_paths[row->section], *dot = path[0] ? "." : "";
+	struct rdv_mark mark = c->route ? c->route->mark : rdv_setting_mark(c->settings, row->section, row->key);
+	rdv_findings_add(c->findings, mark, false, "%s%s%s'%s%s%s' cannot change while running: it takes a restart",
+			 c->route ? "route '" : "", c->route ? c->route->name : "", c->route ? "': " : "", path, dot,
+			 row->key);
+}
+
+/* Every row of a section, and of those below it, that is fixed and differs. */
+static void refuse_fixed(const struct change *c, enum rdv_section section, const void *old, const void *new)
+{
+	for (size_t i = 0; i < rdv_setting_count; i++) {
 		const struct rdv_setting *row = &rdv_setting_table[i];
 		if (row->section != section)
 			continue;
 		if (row->kind == RDV_SETTING_SUB)
-			found = first_fixed(row->sub, (const char *)old + row->offset, (const char *)new + row->offset);
+			refuse_fixed(c, row->sub, (const char *)old + row->offset, (const char *)new + row->offset);
 		else if ((row->reload == RDV_RELOAD_FIXED || row->reload == RDV_RELOAD_KIND) && differs(row, old, new))
-			found = row;
+			refuse(c, row);
 	}
-	return found;
-}
-
-static enum redrive_status refuse(const struct rdv_setting *row, const char *route, struct rdv_error *error)
-{
-	const char *path = rdv_section_paths[row->section], *dot = path[0] ? "." : "";
-	if (route)
-		return rdv_error_set(
-			error, REDRIVE_REFUSED,
-			"route '%s': '%s%s%s' cannot change while it runs: nothing was changed; restart to "
-			"change it",
-			route, path, dot, row->key);
-	return rdv_error_set(error, REDRIVE_REFUSED,
-			     "'%s%s%s' cannot change while running: nothing was changed; restart to change it", path,
-			     dot, row->key);
 }
 
 static const struct rdv_route_settings *route_of(const struct rdv_settings *s, const char *name)
@@ -57,17 +56,15 @@ static const struct rdv_route_settings *route_of(const struct rdv_settings *s, c
 	return NULL;
 }
 
-enum redrive_status rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_settings *new,
-					      struct rdv_error *error)
+void rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_settings *new,
+			       struct rdv_findings *findings)
 {
-	const struct rdv_setting *row = first_fixed(RDV_SECTION_ROOT, old, new);
-	if (row)
-		return refuse(row, NULL, error);
+	struct change c = {.settings = new, .findings = findings};
+	refuse_fixed(&c, RDV_SECTION_ROOT, old, new);
 	for (size_t i = 0; i < new->route_count; i++) {
-		const struct rdv_route_settings *route = &new->routes[i], *was = route_of(old, route->name);
-		row = was ? first_fixed(RDV_SECTION_ROUTE, was, route) : NULL;
-		if (row)
-			return refuse(row, route->name, error);
+		const struct rdv_route_settings *was = route_of(old, new->routes[i].name);
+		c.route = &new->routes[i];
+		if (was)
+			refuse_fixed(&c, RDV_SECTION_ROUTE, was, c.route);
 	}
-	return REDRIVE_OK;
 }

@@ -110,6 +110,18 @@ enum redrive_status rdv_error_prefix(struct rdv_error *e, enum redrive_status st
 	return status;
 }
 
+enum redrive_status rdv_error_add(struct rdv_error *e, enum redrive_status status, const char *more)
+{
+	char front[sizeof e->text];
+
+	if (!e)
+		return status;
+	rdv_slice_to_text(rdv_slice_text(e->text), front, sizeof front);
+	if (!front[0])
+		return rdv_error_set(e, status, "%s", more);
+	return rdv_error_set(e, status, "%s; %s", front, more);
+}
+
 /* What passes by itself is told from what does not. */
 static enum redrive_status of_errno(int errno_value)
 {

@@ -42,6 +42,8 @@ enum redrive_status rdv_error_set(struct rdv_error *e, enum redrive_status statu
 /* Puts "<fmt>: " in front of the text, or of the status's words if there is none. Returns `status`; e may be NULL. */
 enum redrive_status rdv_error_prefix(struct rdv_error *e, enum redrive_status status, const char *fmt, ...)
 	RDV_PRINTF(3, 4);
+/* Puts more behind the text, "<text>; <more>"; an empty one becomes `more`. Returns `status`; e may be NULL. */
+enum redrive_status rdv_error_add(struct rdv_error *e, enum redrive_status status, const char *more);
 /* Sets the text to "<fmt>: <strerror(errno_value)>" and returns the status that fits (ENOSPC, EDQUOT: FULL, else IO).
  */
 enum redrive_status rdv_error_errno(struct rdv_error *e, int errno_value, const char *fmt, ...) RDV_PRINTF(3, 4);

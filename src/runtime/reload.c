@@ -126,6 +126,15 @@ static enum redrive_status check_partitions(struct rdv_engine *e, const struct r
 	return REDRIVE_OK;
 }
 
+/* One refusal hides none of the others: each is put behind those before it, and the first one's status stays. */
+static enum redrive_status gather(struct rdv_reload *q, enum redrive_status before, enum redrive_status status,
+				  const struct rdv_error *why)
+{
+	if (status == REDRIVE_OK)
+		return before;
+	return rdv_error_add(q->error, before == REDRIVE_OK ? status : before, why->text);
+}
+
 /* Which routes stay, which are new. */
 static enum redrive_status check_all(struct rdv_engine *e, struct rdv_reload *q, struct rdv_change **by_names)
 {
@@ -140,12 +149,15 @@ static enum redrive_status check_all(struct rdv_engine *e, struct rdv_reload *q,
 		if (found)
 			(*found)->route = r;
 	}
-	for (size_t i = 0; i < q->count && status == REDRIVE_OK; i++) {
+	for (size_t i = 0; i < q->count; i++) {
 		struct rdv_change *c = &q->changes[i];
+		struct rdv_error why = {""};
 
 		c->is_new = !c->route;
-		status = c->is_new ? check_partitions(e, c->options, q->error)
-				   : check_change(c->route, c->options, q->error);
+		status = gather(q, status,
+				c->is_new ? check_partitions(e, c->options, &why)
+					  : check_change(c->route, c->options, &why),
+				&why);
 	}
 	return status;
 }
@@ -269,9 +281,13 @@ static enum redrive_status make_all(struct rdv_engine *e, struct rdv_reload *q)
 {
 	enum redrive_status status = REDRIVE_OK;
 
-	for (size_t i = 0; i < q->count && status == REDRIVE_OK; i++)
-		if (q->changes[i].is_new || !keeps_handler(q->changes[i].route))
-			status = rdv_outlet_new(e, &q->routes[i], &q->changes[i].outlet, q->error);
+	for (size_t i = 0; i < q->count; i++) {
+		struct rdv_change *c = &q->changes[i];
+		struct rdv_error why = {""};
+
+		if (c->is_new || !keeps_handler(c->route))
+			status = gather(q, status, rdv_outlet_new(e, &q->routes[i], &c->outlet, &why), &why);
+	}
 	for (size_t i = 0; i < q->count && status == REDRIVE_OK; i++) {
 		struct rdv_change *c = &q->changes[i];
 
@@ -362,6 +378,7 @@ enum redrive_status rdv_engine_reload(struct rdv_engine *e, const struct rdv_eng
 	struct asked a = {.q = &q};
 	enum redrive_status status;
 
+	error->text[0] = '\0';
 	q.changes = calloc(count + 1, sizeof *q.changes);
 	a.by_names = calloc(count + 1, sizeof(struct rdv_change *));
 	status = q.changes && a.by_names ? check_set(&q, a.by_names) : REDRIVE_NO_MEMORY;

@@ -124,17 +124,26 @@ static void load(struct rdv_settings *s, const char *text)
 	rdv_findings_done(&f);
 }
 
-static enum redrive_status change(const char *from, const char *to, struct rdv_error *error)
+/* What the change is refused for, one line each with its position; empty: it is not. */
+static const char *change(const char *from, const char *to)
 {
+	static char text[4096];
 	struct rdv_settings a, b;
-	enum redrive_status status;
+	struct rdv_findings f = {0};
+	size_t used = 0;
 
 	load(&a, from);
 	load(&b, to);
-	status = rdv_settings_check_change(&a, &b, error);
+	rdv_settings_check_change(&a, &b, &f);
+	text[0] = '\0';
+	for (size_t i = 0; i < f.count; i++)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%u:%u: %s\n", f.items[i].mark.line,
+					 f.items[i].mark.column, f.items[i].text);
+	assert_int_equal(f.errors, f.count);
+	rdv_findings_done(&f);
 	rdv_settings_done(&a);
 	rdv_settings_done(&b);
-	return status;
+	return text;
 }
 
 static void every_key_is_live_or_refused_by_its_name(void **state)
@@ -145,8 +154,7 @@ static void every_key_is_live_or_refused_by_its_name(void **state)
 	for (size_t i = 0; i < rdv_setting_count; i++) {
 		const struct rdv_setting *row = &rdv_setting_table[i];
 		char values[2][64], texts[2][1024], name[128];
-		struct rdv_error error = {""};
-		enum redrive_status status;
+		const char *said;
 
 		assert_in_range(row->reload, RDV_RELOAD_LIVE, RDV_RELOAD_COUNT - 1);
 		if (row->reload == RDV_RELOAD_KEYS)
@@ -158,17 +166,17 @@ static void every_key_is_live_or_refused_by_its_name(void **state)
 				fail_msg("%s: this test needs two values that differ", name);
 			make_text(row, values[k], texts[k]);
 		}
-		status = change(texts[0], texts[1], &error);
+		said = change(texts[0], texts[1]);
 		if (row->reload == RDV_RELOAD_LIVE) {
 			live++;
-			if (status != REDRIVE_OK)
-				fail_msg("%s is live, but: %s", name, error.text);
+			if (said[0])
+				fail_msg("%s is live, but: %s", name, said);
 			continue;
 		}
 		fixed++;
-		if (status != REDRIVE_REFUSED || !strstr(error.text, name) || !strstr(error.text, "restart"))
-			fail_msg("%s takes a restart, but: %s", name, error.text);
-		assert_int_equal(change(texts[0], texts[0], &error), REDRIVE_OK);
+		if (!strstr(said, name) || !strstr(said, "restart"))
+			fail_msg("%s takes a restart, but: %s", name, said);
+		assert_string_equal(change(texts[0], texts[0]), "");
 	}
 	assert_true(live > 60 && fixed >= 14);
 }
@@ -217,23 +225,37 @@ static void routes_that_come_and_go_are_no_change_of_a_fixed_key(void **state)
 	static const char
 		one[] = "routes:\n- name: a\n  source: { topic: t }\n  order: key\n  handler: { lease: {} }\n",
 		other[] = "routes:\n- name: b\n  source: { topic: u }\n  handler: { exec: { command: [sh] } }\n";
-	struct rdv_error error = {""};
 
 	(void)state;
-	assert_int_equal(change(one, other, &error), REDRIVE_OK);
-	assert_int_equal(change(one, "", &error), REDRIVE_OK);
-	assert_int_equal(change("", one, &error), REDRIVE_OK);
-	assert_int_equal(change(one,
-				"routes:\n- name: a\n  source: { topic: t }\n  order: key\n  handler: { lease: { "
-				"lease_for: 1s } }\n",
-				&error),
-			 REDRIVE_OK);
-	assert_int_equal(change(one,
-				"routes:\n- name: a\n  source: { topic: t }\n  order: key\n  handler: { exec: { "
-				"command: [sh] } }\n",
-				&error),
-			 REDRIVE_REFUSED);
-	assert_non_null(strstr(error.text, "route 'a'"));
+	assert_string_equal(change(one, other), "");
+	assert_string_equal(change(one, ""), "");
+	assert_string_equal(change("", one), "");
+	assert_string_equal(change(one, "routes:\n- name: a\n  source: { topic: t }\n  order: key\n"
+					"  handler: { lease: { lease_for: 1s } }\n"),
+			    "");
+	assert_non_null(strstr(change(one, "routes:\n- name: a\n  source: { topic: t }\n  order: key\n"
+					   "  handler: { exec: { command: [sh] } }\n"),
+			       "route 'a'"));
+}
+
+static void every_reason_against_a_change_is_told_with_its_position(void **state)
+{
+	static const char
+		from[] = "routes:\n"
+			 "- { name: a, source: { topic: t }, handler: { lease: {} } }\n"
+			 "- { name: b, source: { topic: u }, handler: { lease: {} } }\n",
+		to[] = "limits: { request_head: 64KiB }\n"
+		       "routes:\n"
+		       "- { name: a, source: { topic: t, partitions: 7 }, handler: { lease: {} }, order: key }\n"
+		       "- { name: b, source: { topic: v }, handler: { lease: {} } }\n";
+
+	(void)state;
+	assert_string_equal(
+		change(from, to),
+		"1:25: 'limits.request_head' cannot change while running: it takes a restart\n"
+		"3:3: route 'a': 'routes[].source.partitions' cannot change while running: it takes a restart\n"
+		"3:3: route 'a': 'routes[].order' cannot change while running: it takes a restart\n"
+		"4:3: route 'b': 'routes[].source.topic' cannot change while running: it takes a restart\n");
 }
 
 static void the_reference_says_what_takes_a_restart(void **state)
@@ -255,6 +277,7 @@ int main(void)
 		cmocka_unit_test(every_key_is_live_or_refused_by_its_name),
 		cmocka_unit_test(what_is_fixed_is_data_listen_security_source_order_and_the_handlers_kind),
 		cmocka_unit_test(routes_that_come_and_go_are_no_change_of_a_fixed_key),
+		cmocka_unit_test(every_reason_against_a_change_is_told_with_its_position),
 		cmocka_unit_test(the_reference_says_what_takes_a_restart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

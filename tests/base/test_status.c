@@ -131,6 +131,18 @@ static void error_errno_tells_a_full_disk_from_other_faults(void **state)
 	assert_int_equal(rdv_error_errno(&e, -12345, "odd"), REDRIVE_IO);
 }
 
+static void error_more_goes_behind_what_is_there(void **state)
+{
+	struct rdv_error e = {""};
+
+	(void)state;
+	assert_int_equal(rdv_error_add(&e, REDRIVE_REFUSED, "one"), REDRIVE_REFUSED);
+	assert_string_equal(e.text, "one");
+	(void)rdv_error_add(&e, REDRIVE_REFUSED, "two");
+	assert_string_equal(e.text, "one; two");
+	assert_int_equal(rdv_error_add(NULL, REDRIVE_IO, "x"), REDRIVE_IO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +155,7 @@ int main(void)
 		cmocka_unit_test(error_prefix_of_nothing_says_the_status),
 		cmocka_unit_test(error_may_be_made_of_its_own_text),
 		cmocka_unit_test(error_too_long_is_cut_between_characters),
+		cmocka_unit_test(error_more_goes_behind_what_is_there),
 		cmocka_unit_test(error_errno_tells_a_full_disk_from_other_faults),
 	};
 

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -95,6 +96,48 @@ def what_a_removed_route_leaves_is_said(redrive):
         equal(server.stop(), 0, "exit code")
         server.start()
         until(lambda: server.log().count(wanted) == 2, why=f"said again at every start: {server.log()[-500:]}")
+
+
+@test
+def a_refused_reload_names_every_reason_with_its_place(redrive):
+    def lease(name, **keys):
+        return {"name": name, "source": {"topic": name}, "handler": {"lease": {}}, **keys}
+    with Server(redrive, lease("a"), lease("b"), arguments=["--log", "json"]) as server:
+        signed = lease("c")
+        signed["handler"] = {"http": {"url": "http://127.0.0.1:9/", "sign": {"secret_file": "empty"}}}
+        (server.directory / "empty").write_text("")
+        reload(server, config(lease("a", order="key"), lease("b", order="key"), signed, limits={"request_head": "64KiB"}), "reload refused")
+        for wanted in ("'limits.request_head' cannot change", "route 'a': 'routes[].order' cannot change", "route 'b': 'routes[].order' cannot change",
+                       "route 'c': secret_file"):
+            [said] = [json.loads(line) for line in server.log().splitlines() if wanted in line]
+            equal(said["level"], "error", wanted)
+            place = said["text"].split(": ")[0]
+            assert re.fullmatch(r".*/redrive\.yaml:\d+:\d+", place), said
+
+
+@test
+def with_log_json_every_line_is_an_object(redrive):
+    lease = {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}}
+    with Server(redrive, lease, arguments=["--log", "json", "--log-level", "error"]) as server:
+        reload(server, "routes: [", "reload refused")
+        reload(server, config({**lease, "ordr": "key"}), "reload refused")
+        equal(server.stop(), 0, "exit code")
+        server.spawn()
+        equal(server.process.wait(30), 6, "no start with this configuration")
+        server.write_config(config(lease))
+        server.spawn("127.0.0.1:x")
+        equal(server.process.wait(30), 6, "no start with this address")
+        server.arguments += ["--drain", "soon"]
+        server.spawn()
+        equal(server.process.wait(30), 2, "no start with this option")
+        server.arguments[-2:] = ["--data", "/dev/null"]
+        server.spawn()
+        assert server.process.wait(30), "no start with this directory"
+        said = [json.loads(line) for line in server.log().splitlines()]
+        equal({frozenset(line) for line in said}, {frozenset(("at", "level", "text"))}, "what a line has")
+        texts = [line["text"] for line in said]
+        equal(texts[0], f"redrive: ready at http://127.0.0.1:{server.port}", "the ready line")
+        equal(sum("redrive.yaml:" in text and "unknown key 'ordr'" in text for text in texts), 2, f"mistakes, at the reload and at the start: {texts}")
 
 
 @test

@@ -40,6 +40,26 @@ static void what_cannot_change_is_refused_and_nothing_is_half_done(void **state)
 	remove_dir(dir);
 }
 
+static void every_route_that_is_refused_is_named(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options o[2] = {route_options("a", T, h), route_options("b", "other", h)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine *e = start_engine(&eo, o, 2);
+	struct rdv_error error = {"of a call before"};
+
+	(void)state;
+	o[0].lane.order = RDV_ORDER_KEY;
+	o[1].topic = "elsewhere";
+	assert_int_equal(rdv_engine_reload(e, NULL, o, 2, &error), REDRIVE_REFUSED);
+	assert_string_equal(error.text, "route 'a': its order cannot change while it runs; "
+					"route 'b': its source cannot change while it runs");
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
 /* Whatever the last route is refused for, what was made for those before it goes, and nothing has changed. */
 static void a_refused_set_leaves_nothing_behind(void **state)
 {
@@ -242,6 +262,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_cannot_change_is_refused_and_nothing_is_half_done),
+		cmocka_unit_test(every_route_that_is_refused_is_named),
 		cmocka_unit_test(a_refused_set_leaves_nothing_behind),
 		cmocka_unit_test(a_new_route_starts_at_the_next_offset),
 		cmocka_unit_test(a_changed_policy_counts_for_messages_that_wait),

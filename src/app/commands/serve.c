@@ -4,6 +4,7 @@
  * middle of anything. */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -21,7 +22,7 @@ static const struct argp_option options[] = {
 	{"data", RDV_OPT_DATA, "DIR", 0, "State (default ./redrive-data); one process at a time", 1},
 	{"listen", RDV_OPT_LISTEN, "ADDR:PORT", 0, "Overrides listen; port 0 = any free port", 1},
 	{"port-file", RDV_OPT_PORT_FILE, "FILE", 0, "The port is written there when ready", 1},
-	{"log", RDV_OPT_LOG, "FORMAT", 0, "text (default on a terminal) or json", 1},
+	{"log", RDV_OPT_LOG, "FORMAT", 0, "text (default on a terminal) or json: then every line is an object", 1},
 	{"log-level", RDV_OPT_LOG_LEVEL, "LEVEL", 0, "error, warning, info (default) or debug", 1},
 	{"drain", RDV_OPT_DRAIN, "DURATION", 0, "How long calls in flight may go on at the end (default 30s)", 1},
 	{0},
@@ -58,36 +59,78 @@ static int64_t watchdog_ms(void)
 	return (int64_t)(us / 2000);
 }
 
-/* The settings of file and options. Exit code 0, or told and returned. */
-static int load(const struct rdv_invocation *in, struct rdv_settings *s)
+/* Where the findings of a load are said: as the reason why there is no start, or as an event. */
+struct outlet {
+	void (*say)(void *logger, int level, const char *text);
+	struct rdv_logger *logger;
+};
+
+static void say_findings(const struct outlet *to, const char *file, const struct rdv_findings *f)
 {
-	const char *file = rdv_option(in, 'c'), *value;
+	struct rdv_buffer line;
+	rdv_buffer_init(&line, 0);
+	for (size_t i = 0; i < f->count; i++)
+		to->say(to->logger, f->items[i].warning ? RDV_LEVEL_WARNING : RDV_LEVEL_ERROR,
+			rdv_finding_format(file, &f->items[i], &line));
+	rdv_buffer_done(&line);
+}
+
+static const char *config_file(const struct rdv_invocation *in)
+{
+	const char *file = rdv_option(in, 'c');
+	return file || access("redrive.yaml", F_OK) != 0 ? file : "redrive.yaml";
+}
+
+/* The options that win over the file. */
+static int take_options(const struct rdv_invocation *in, struct rdv_settings *s, const struct outlet *to)
+{
+	const char *value;
 	struct rdv_findings findings = {0};
-	enum redrive_status status = rdv_settings_init(s);
-	if (!file && access("redrive.yaml", F_OK) == 0)
-		file = "redrive.yaml";
-	if (status == REDRIVE_OK && file)
-		status = rdv_settings_load(s, file, NULL, &findings);
-	rdv_command_findings(file ? file : "", &findings);
-	rdv_findings_done(&findings);
-	if (status != REDRIVE_OK)
-		return rdv_status_info(status)->exit;
+	char wrong[256];
 	if ((value = rdv_option(in, RDV_OPT_DATA)))
 		s->data = rdv_settings_text(s, rdv_slice_text(value));
 	if ((value = rdv_option(in, RDV_OPT_DRAIN)) &&
-	    (rdv_duration_parse(rdv_slice_text(value), &s->drain_ms) != REDRIVE_OK || s->drain_ms > 86400000))
-		return rdv_command_fail(2, "--drain %s: give a duration like 30s", value);
-	if (!(value = rdv_option(in, RDV_OPT_LISTEN)))
-		return 0;
-	struct rdv_findings again = {0};
-	rdv_settings_set_listen(s, value, &again);
-	rdv_command_findings("--listen", &again);
-	int code = again.errors ? 6 : 0;
-	rdv_findings_done(&again);
+	    (rdv_duration_parse(rdv_slice_text(value), &s->drain_ms) != REDRIVE_OK || s->drain_ms > 86400000)) {
+		snprintf(wrong, sizeof wrong, "redrive: --drain %s: give a duration of at most 24h, like 30s", value);
+		to->say(to->logger, RDV_LEVEL_ERROR, wrong);
+		return 2;
+	}
+	if ((value = rdv_option(in, RDV_OPT_LISTEN)))
+		rdv_settings_set_listen(s, value, &findings);
+	say_findings(to, "--listen", &findings);
+	int code = findings.errors ? 6 : 0;
+	rdv_findings_done(&findings);
 	return code;
 }
 
-static int write_port_file(const char *file, uint16_t port)
+/* The settings of file and options. Exit code 0, or told and returned. */
+static int load(const struct rdv_invocation *in, struct rdv_settings *s, const struct outlet *to)
+{
+	const char *file = config_file(in);
+	struct rdv_findings findings = {0};
+	enum redrive_status status = rdv_settings_init(s);
+	if (status == REDRIVE_OK && file)
+		status = rdv_settings_load(s, file, NULL, &findings);
+	say_findings(to, file, &findings);
+	rdv_findings_done(&findings);
+	return status == REDRIVE_OK ? take_options(in, s, to) : rdv_status_info(status)->exit;
+}
+
+/* Says why there is no start; returns `code`. */
+static int fail(struct rdv_logger *logger, int code, const char *fmt, ...) RDV_PRINTF(3, 4);
+static int fail(struct rdv_logger *logger, int code, const char *fmt, ...)
+{
+	char text[1024];
+	va_list args;
+	int used = snprintf(text, sizeof text, "redrive: ");
+	va_start(args, fmt);
+	vsnprintf(text + used, sizeof text - (size_t)used, fmt, args);
+	va_end(args);
+	rdv_logger_tell(logger, RDV_LEVEL_ERROR, text);
+	return code;
+}
+
+static int write_port_file(struct rdv_logger *logger, const char *file, uint16_t port)
 {
 	char temporary[4096];
 	snprintf(temporary, sizeof temporary, "%s.%d", file, (int)getpid());
@@ -97,24 +140,25 @@ static int write_port_file(const char *file, uint16_t port)
 		good = false;
 	if (good && rename(temporary, file) == 0)
 		return 0;
-	int code = rdv_command_fail(1, "port file '%s': %s", file, strerror(errno));
+	int code = fail(logger, 1, "port file '%s': %s", file, strerror(errno));
 	unlink(temporary);
 	return code;
 }
 
 static void reload(const struct rdv_invocation *in, struct rdv_server *server, struct rdv_logger *logger)
 {
+	const struct outlet to = {rdv_logger_say, logger};
+	const char *file = config_file(in);
 	struct rdv_settings settings;
-	struct rdv_error error = {""};
+	struct rdv_findings findings = {0};
 	tell_reloading();
-	int code = load(in, &settings);
-	if (code)
-		rdv_logger_printf(logger, RDV_LEVEL_ERROR,
-				  "reload refused: the configuration has errors; nothing was changed");
-	else if (rdv_server_reload(server, &settings, &error) != REDRIVE_OK)
-		rdv_logger_printf(logger, RDV_LEVEL_ERROR, "reload refused: %s", error.text);
-	else
+	bool done = load(in, &settings, &to) == 0 && rdv_server_reload(server, &settings, &findings);
+	say_findings(&to, file ? file : "reload", &findings);
+	rdv_findings_done(&findings);
+	if (done)
 		rdv_logger_printf(logger, RDV_LEVEL_INFO, "reloaded: %zu routes", server->settings.route_count);
+	else
+		rdv_logger_printf(logger, RDV_LEVEL_ERROR, "reload refused for the reasons above; nothing was changed");
 	rdv_settings_done(&settings);
 	notify("READY=1");
 }
@@ -157,40 +201,58 @@ static void wake_main(void *ctx)
 	kill(getpid(), SIGTERM);
 }
 
-/* What to do about a server that does not start, as far as the error does not say it. */
+/* What to do about a server that does not start, as far as the error does not say it; NULL: it does. */
 static const char *advice(enum redrive_status status)
 {
 	switch (status) {
 	case REDRIVE_CORRUPT:
-		return "\nredrive: nothing was changed. 'redrive journal check DIR' lists the damage; with --repair it "
-		       "copies "
+		return "nothing was changed. 'redrive journal check DIR' lists the damage; with --repair it copies "
 		       "the segments aside and keeps what is whole";
 	case REDRIVE_VERSION:
-		return "\nredrive: nothing was changed. This data was written by a newer version; start that one";
+		return "nothing was changed. This data was written by a newer version; start that one";
 	default:
-		return "";
+		return NULL;
 	}
+}
+
+static int start(struct rdv_server *server, struct rdv_settings *settings)
+{
+	struct rdv_error error = {""};
+	enum redrive_status status = rdv_server_start(server, settings, &error);
+	const char *next = advice(status);
+	if (status == REDRIVE_OK)
+		return 0;
+	fail(server->logger, 1, "%s", error.text);
+	if (next)
+		fail(server->logger, 1, "%s", next);
+	return rdv_status_info(status)->exit;
+}
+
+static void tell_ready(struct rdv_server *server)
+{
+	char url[128], text[160];
+	rdv_server_url(server, url);
+	snprintf(text, sizeof text, "redrive: ready at %s", url);
+	rdv_logger_tell(server->logger, RDV_LEVEL_INFO, text);
+	notify("READY=1");
 }
 
 static int serve(const struct rdv_invocation *in, struct rdv_server *server, struct rdv_settings *settings,
 		 const sigset_t *signals)
 {
-	struct rdv_error error = {""};
 	server->on_end = wake_main;
-	enum redrive_status status = rdv_server_start(server, settings, &error);
-	if (status != REDRIVE_OK)
-		return rdv_command_fail(rdv_status_info(status)->exit, "%s%s", error.text, advice(status));
+	int code = start(server, settings);
+	if (code)
+		return code;
 	const char *port_file = rdv_option(in, RDV_OPT_PORT_FILE);
-	int code = port_file ? write_port_file(port_file, rdv_api_port(server->api)) : 0;
+	if (port_file)
+		code = write_port_file(server->logger, port_file, rdv_api_port(server->api));
 	if (code == 0) {
-		char url[128];
-		rdv_server_url(server, url);
-		fprintf(stderr, "redrive: ready at %s\n", url);
-		notify("READY=1");
+		tell_ready(server);
 		wait_for_end(in, server, signals);
 	}
 	notify("STOPPING=1");
-	status = rdv_server_stop(server);
+	enum redrive_status status = rdv_server_stop(server);
 	return code ? code : rdv_status_info(status)->exit;
 }
 
@@ -219,7 +281,8 @@ static int run(struct rdv_invocation *in)
 	    REDRIVE_OK)
 		return rdv_command_fail(2, "%s", error.text);
 	raise_file_limit();
-	int code = load(in, &settings);
+	const struct outlet to = {rdv_logger_tell, &logger};
+	int code = load(in, &settings, &to);
 	struct rdv_server server = {.logger = &logger};
 	if (code == 0)
 		code = serve(in, &server, &settings, &signals);
