@@ -310,23 +310,52 @@ void rdv_load_row(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t
 	}
 }
 
+/* The path of a section as one writes it inside of another; NULL: it does not lie below that. */
+static const char *path_below(enum rdv_section section, enum rdv_section outer)
+{
+	const char *path = rdv_section_paths[section], *front = rdv_section_paths[outer];
+	size_t size = strlen(front);
+	if (section == outer || strncmp(path, front, size) != 0 || (size && path[size] != '.'))
+		return NULL;
+	return path + size + (size > 0);
+}
+
+/* "retry: or breaker:", the sections that have a key of this name: those below the one where it stands, or all. */
+static void list_homes(enum rdv_section here, const char *name, bool below, struct rdv_buffer *out)
+{
+	for (size_t i = 0; i < rdv_setting_count; i++) {
+		enum rdv_section home = rdv_setting_table[i].section;
+		const char *path = below ? path_below(home, here) : rdv_section_paths[home];
+		if (path && strcmp(rdv_setting_table[i].key, name) == 0)
+			rdv_buffer_printf(out, "%s%s%s", out->size ? " or " : "", path[0] ? path : "no other key",
+					  path[0] ? ":" : "");
+	}
+}
+
 static void unknown_key(struct rdv_load *l, enum rdv_section section, const yaml_node_t *key, const char *name)
 {
 	const char *words[64];
 	size_t count = 0;
-	struct rdv_buffer all;
+	struct rdv_buffer all, homes;
 	rdv_buffer_init(&all, 4096);
+	rdv_buffer_init(&homes, 4096);
+	list_homes(section, name, true, &homes);
+	if (!homes.size)
+		list_homes(section, name, false, &homes);
 	for (size_t i = 0; i < rdv_setting_count && count < 64; i++)
 		if (rdv_setting_table[i].section == section && rdv_setting_table[i].kind != RDV_SETTING_LATER) {
 			rdv_buffer_printf(&all, "%s%s", count ? ", " : "", rdv_setting_table[i].key);
 			words[count++] = rdv_setting_table[i].key;
 		}
 	const char *near = rdv_nearest(name, words, count);
-	if (near)
+	if (homes.size)
+		rdv_load_error(l, key, "unknown key '%s': it belongs under %s", name, rdv_buffer_string(&homes));
+	else if (near)
 		rdv_load_error(l, key, "unknown key '%s': did you mean '%s'?", name, near);
 	else
 		rdv_load_error(l, key, "unknown key '%s': allowed here are %s", name, rdv_buffer_string(&all));
 	rdv_buffer_done(&all);
+	rdv_buffer_done(&homes);
 }
 
 void rdv_load_section(struct rdv_load *l, enum rdv_section section, yaml_node_t *node, void *base)

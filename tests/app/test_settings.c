@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "app/explain.h"
-#include "app/settings.h"
+#include "app/settings_table.h"
 
 static enum redrive_status load(struct rdv_settings *s, struct rdv_findings *f, const char *text)
 {
@@ -43,6 +43,13 @@ static void mistakes_are_told_with_their_position(void **state)
 		{"security: { tls: { cert_file: nowhere.pem, key_file: no.pem } }\n", 1, 54, "cannot be read"},
 		{"routes:\n- name: a\n  source: { tpoic: t }\n  handler: { lease: {} }\n", 3, 13,
 		 "did you mean 'topic'"},
+		{ROUTE "  attempts: 5\n", 5, 3, "it belongs under retry:"},
+		{ROUTE "  timeout: 5s\n", 5, 3, "it belongs under handler.http: or handler.exec:"},
+		{ROUTE "  retry: { order: key }\n", 5, 12, "it belongs under routes[]:"},
+		{ROUTE "  ratio: 5%\n", 5, 3, "it belongs under breaker: or budget:"},
+		{"defaults: { attempts: 5 }\n", 1, 13, "it belongs under retry:"},
+		{"request_head: 64KiB\n", 1, 1, "it belongs under limits:"},
+		{"limits: { listen: 127.0.0.1:1 }\n", 1, 11, "it belongs under no other key"},
 		{"a: [\n", 2, 1, "not YAML"},
 		{"x: &a 1\ny: *a\n", 2, 4, "aliases"},
 		{"listen: ${REDRIVE_TEST_UNSET}\n", 1, 9, "is not set"},
@@ -110,6 +117,31 @@ static void mistakes_are_told_with_their_position(void **state)
 		rdv_findings_done(&f);
 		rdv_settings_done(&s);
 	}
+}
+
+/* Whatever the key, and wherever it stands wrong. */
+static void a_key_at_the_wrong_level_is_told_its_place(void **state)
+{
+	unsigned told = 0;
+
+	(void)state;
+	for (size_t i = 0; i < rdv_setting_count; i++) {
+		const char *key = rdv_setting_table[i].key;
+		struct rdv_settings s;
+		struct rdv_findings f;
+		char text[128];
+
+		if (rdv_setting_find(RDV_SECTION_DEDUPE, key))
+			continue;
+		snprintf(text, sizeof text, "defaults: { dedupe: { %s: {} } }\n", key);
+		assert_int_equal(load(&s, &f, text), REDRIVE_REFUSED);
+		if (!strstr(f.items[0].text, "it belongs under "))
+			fail_msg("%s: %s", key, f.items[0].text);
+		told++;
+		rdv_findings_done(&f);
+		rdv_settings_done(&s);
+	}
+	assert_true(told > 80);
 }
 
 static void all_mistakes_are_told_at_once(void **state)
@@ -367,6 +399,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mistakes_are_told_with_their_position),
+		cmocka_unit_test(a_key_at_the_wrong_level_is_told_its_place),
 		cmocka_unit_test(all_mistakes_are_told_at_once),
 		cmocka_unit_test(a_mistake_is_told_once),
 		cmocka_unit_test(a_program_that_cannot_run_is_warned_of),
