@@ -282,6 +282,7 @@ json_t *rdv_json_letter(const struct rdv_letter *l, bool whole)
 	set(o, "topic", json_string(topic));
 	set(o, "partition", json_integer(e->partition));
 	set(o, "offset", json_integer((json_int_t)e->offset));
+	set(o, "publish_id", rdv_json_slice(e->publish_id));
 	set(o, "idempotency_key", rdv_json_slice(e->idempotency_key));
 	set(o, "tenant", rdv_json_slice(e->tenant));
 	set(o, "schema_version", rdv_json_slice(e->schema_version));

@@ -557,7 +557,11 @@ def the_command_line_does_what_the_api_does(redrive):
             until(lambda: server.state(id) == "waiting", why="waiting")
             equal(json.loads(cli("publish", "t", "--id", "evt-1", "-o", "json", input="other").stdout)["duplicate"], True, "duplicate")
             equal(len(cli("publish", "t", "--lines", input="a\nb\ndies\n").stdout.splitlines()) >= 1, True, "lines")
-            [letter] = until(server.letters, why="a letter")
+            cli("publish", "t", "--id", "evt-2", input="dies")
+            until(lambda: len(server.letters()) == 2, why="the letters")
+            letter, other = (next(l for l in server.letters() if l["publish_id"] == id) for id in (None, "evt-2"))
+            assert re.search(r"^publish_id +evt-2$", cli("dead", "show", other["id"]).stdout, re.MULTILINE), "the producer's id is shown"
+            assert other["id"] in cli("where", "evt-2").stdout, "the producer's id leads to the letter"
             until(lambda: server.counts("r")["acked"] == 2, why="acked")
             same = {  # "-o json prints exactly what the API returns"
                 ("where", id): f"/v1/messages/{id}", ("where", "evt-1"): "/v1/messages/evt-1", ("where", "--key", "k\u00e4"): "/v1/messages?key=k%C3%A4",
@@ -581,7 +585,12 @@ def the_command_line_does_what_the_api_does(redrive):
             equal(cli("dead", "body", letter["id"]).stdout, "dies", "body")
             equal(json.loads(cli("routes", "pause", "r", "-o", "json").stdout)["state"], "paused", "pause")
             equal(cli("routes", "resume", "r").returncode, 0, "resume")
-            plan = json.loads(cli("replay", "plan", "route:r", "-o", "json").stdout)
+            done = cli("replay", "plan", letter["id"])
+            assert "next: redrive replay approve " in done.stdout, done
+            done = cli("replay", "plan", letter["id"], "--target", "nobody")
+            assert "cannot be approved: no such route: nobody" in done.stdout and "--target ROUTE" in done.stdout and "replay approve" not in done.stdout, done
+            equal(cli(*done.stdout.split("and redrive ")[1].split()).returncode, 0, "what it says can be done")
+            plan = json.loads(cli("replay", "plan", letter["id"], "-o", "json").stdout)
             equal(plan["selected"], 1, "selected")
             equal(cli("replay", "start", plan["id"]).returncode, 6, "start before approve is a conflict")
             equal(cli("replay", "approve", plan["id"], "--digest", "nonsense").returncode, 6, "another digest")

@@ -69,7 +69,8 @@ const struct rdv_command rdv_command_dead_ls = {
 	.name = "dead ls",
 	.arguments = "[QUERY...]",
 	.doc = "List dead letters, newest first\vQUERY: route:NAME reason:REASON key:KEY key:\"two words\" "
-	       "dead:2026-11-01..2026-11-05; all must match",
+	       "dead:2026-11-01..2026-11-05; all must match. The letters of one message, by its id or the "
+	       "producer's: redrive where ID",
 	.options = ls_options,
 	.common = RDV_COMMON_SERVER | RDV_COMMON_OUTPUT,
 	.args_min = 0,
@@ -114,6 +115,7 @@ static void print_letter(const struct rdv_invocation *in, const json_t *letter)
 	static const char *const members[] = {"id",
 					      "route",
 					      "message_id",
+					      "publish_id",
 					      "key",
 					      "reason",
 					      "state",

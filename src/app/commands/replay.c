@@ -118,6 +118,27 @@ static int add_number(json_t *body, const char *member, const char *text)
 	return 0;
 }
 
+/* A plan of which a check failed is never approved: what to do instead. */
+static void print_next(const json_t *plan)
+{
+	const char *id = rdv_json_text(plan, "id", 0);
+	size_t i;
+	json_t *check;
+	json_array_foreach(json_object_get(plan, "preflight"), i, check)
+	{
+		if (strcmp(rdv_json_text(check, "result", 1), "fail") != 0)
+			continue;
+		printf("\nthis plan cannot be approved: %s\nnext: %sredrive replay cancel %s\n",
+		       rdv_json_text(check, "detail", 1),
+		       strcmp(rdv_json_text(check, "check", 2), "routes") == 0
+			       ? "plan again with --target ROUTE ('redrive routes ls' lists them), and "
+			       : "",
+		       id);
+		return;
+	}
+	printf("\nnext: redrive replay approve %s --digest %s\n", id, rdv_json_text(plan, "digest", 1));
+}
+
 static int run_plan(struct rdv_invocation *in)
 {
 	struct rdv_client *c;
@@ -136,8 +157,7 @@ static int run_plan(struct rdv_invocation *in)
 	if (code == 0) {
 		show_plan(in, response.json);
 		if (!in->json)
-			printf("\nnext: redrive replay approve %s --digest %s\n", rdv_json_text(response.json, "id", 0),
-			       rdv_json_text(response.json, "digest", 1));
+			print_next(response.json);
 	}
 	rdv_response_done(&response);
 	rdv_client_close(c);
