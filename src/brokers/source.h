@@ -77,10 +77,10 @@ struct rdv_source_write {
 	bool last;                /* CLOSE is among its records: the lane is given up with this batch */
 	struct rdv_slice records; /* encoded entries (kafka/entry.h), whole ones; may be empty */
 };
-struct rdv_source_letter { /* a record for the letters topic */
+struct rdv_source_letter { /* a dead letter for the letters topic; it goes with its lane's DONE */
 	struct rdv_source_lane *lane;
-	uint8_t id[16];           /* the letter's; or of an outcome's letter */
-	struct rdv_slice payload; /* see kafka/letters.h */
+	struct rdv_slice envelope, body; /* encoded (core/envelope.h); as it came */
+	bool has_body;
 };
 struct rdv_source_batch {
 	struct rdv_source_write *writes; /* of every lane that is touched: at most one each */
@@ -114,5 +114,11 @@ struct rdv_source { /* first member of every kind */
 	struct rdv_source_sink sink;
 	_Atomic int64_t lag; /* messages at the broker that were not consumed yet, all lanes; -1 = not known */
 	_Atomic uint64_t rebalances, refused_batches, foreign_records;
+};
+
+/* How a route's source is made; lives as long as the engine. */
+struct rdv_source_maker {
+	enum redrive_status (*make)(const struct rdv_source_maker *m, const struct rdv_source_sink *sink,
+				    struct rdv_source **out, struct rdv_error *error);
 };
 #endif

@@ -53,6 +53,7 @@ struct rdv_lane *rdv_lane_new(const struct rdv_lane_options *o)
 	l->rules = rdv_rules_ref(o->rules);
 	l->target = o->target;
 	l->target_route = o->target_route;
+	l->from_broker = o->from_broker;
 	l->start_before_call = o->start_before_call;
 	l->unrecorded_max = unrecorded_limit(o);
 	l->folding = true;
@@ -128,7 +129,7 @@ enum redrive_status rdv_lane_published(struct rdv_lane *l, struct rdv_now now, c
 	int64_t delay = 0;
 	uint32_t ref;
 
-	if (m->seq < l->next)
+	if (l->from_broker ? rdv_lane_find(l, m->seq) != 0 : m->seq < l->next)
 		return REDRIVE_OK; /* known: counts once */
 	ref = rdv_lane_add_entry(l, m->seq);
 	if (!ref)
@@ -138,7 +139,8 @@ enum redrive_status rdv_lane_published(struct rdv_lane *l, struct rdv_now now, c
 		rdv_lane_drop_entry(l, ref);
 		return REDRIVE_NO_MEMORY;
 	}
-	l->next = m->seq + 1;
+	if (m->seq >= l->next)
+		l->next = m->seq + 1;
 	e->body_segment = m->body.segment;
 	e->body_offset = m->body.offset;
 	e->body_length = m->body.length;

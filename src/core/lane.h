@@ -31,6 +31,10 @@ struct rdv_lane_options {
 	struct rdv_rules *rules;   /* shares (takes a reference); NULL = none */
 	struct rdv_target *target; /* borrows; outlives the lane */
 	uint32_t target_route;     /* this route's number there */
+	/* Messages come from a broker, which gives out again what was not settled: positions may be missing, and may
+	 * come after later ones; a key's next message goes when the one before has been acknowledged, durable or not.
+	 */
+	bool from_broker;
 	bool start_before_call;    /* C callbacks: STARTED durable before each dispatch */
 	struct rdv_dedupe *dedupe; /* borrows: the window that the route's lanes share; NULL = one of its own */
 	uint32_t unrecorded_max;   /* rule 8: outcomes not yet durable; 0 = max(2 * concurrency, 32768) */
@@ -59,7 +63,8 @@ struct rdv_published {
 	struct rdv_place body;
 	bool has_dedupe; /* the runtime computed the dedupe key, at the latest when the body is read */
 };
-/* A durable BODY, in seq order without gaps from `start`; a seq seen before is ignored (counts once). */
+/* A durable BODY, in seq order without gaps from `start`; a seq seen before is ignored (counts once). From a broker: in
+ * any order, and the caller knows which came before. */
 enum redrive_status rdv_lane_published(struct rdv_lane *l, struct rdv_now now, const struct rdv_published *m,
 				       struct rdv_effects *out) RDV_MUST_CHECK;
 /* Moves what is due; returns the next time something is due or to be read ahead. */

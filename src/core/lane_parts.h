@@ -108,7 +108,7 @@ struct rdv_lane {
 	uint32_t granted_route;
 	struct rdv_random random;
 	uint32_t unrecorded_max;
-	bool start_before_call, paused, stopped, folding, suspect_mode;
+	bool from_broker, start_before_call, paused, stopped, folding, suspect_mode;
 	bool refund_due; /* the target went down by the last verdict */
 	struct rdv_mono refund_since;
 

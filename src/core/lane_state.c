@@ -216,6 +216,7 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
 	uint32_t key = l->policy.order == RDV_ORDER_KEY ? e->key : 0;
+	bool at_once = l->from_broker && e->state != RDV_STATE_DYING;
 
 	if (e->replay) {
 		rdv_lane_replay_finish(l, ref, now, outcome, out);
@@ -225,7 +226,7 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 		rdv_lane_forget_revoke(l, e->seq);
 	if (key && e->state != RDV_STATE_DYING)
 		rdv_order_key(&l->order, key)->blocked++;
-	if (key && (e->blocks || e->state != RDV_STATE_DYING))
+	if (key && !at_once && (e->blocks || e->state != RDV_STATE_DYING))
 		rdv_lane_follow_up(l, RDV_ONCE_KEY, key, 0, out);
 	if (e->state == RDV_STATE_DYING)
 		e->state = outcome; /* counted when it began to die */
@@ -238,6 +239,8 @@ void rdv_lane_finish(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum 
 	rdv_lane_release_state(l, e);
 	rdv_lane_forget_key(l, e);
 	rdv_lane_drop_entry(l, ref);
+	if (key && at_once)
+		rdv_lane_unblock_key(l, key, now, out);
 }
 
 void rdv_lane_lettered(struct rdv_lane *l, struct rdv_now now, uint64_t seq, uint64_t request, struct rdv_effects *out)

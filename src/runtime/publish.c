@@ -84,6 +84,9 @@ static enum redrive_status publish(struct rdv_engine *e, struct rdv_slice name, 
 			       ? rdv_error_set(error, REDRIVE_FAILED, "the journal has failed: restart after repair")
 			       : rdv_error_set(error, REDRIVE_CLOSED, "not running");
 	topic = rdv_topic_find(e->topics, name);
+	if (topic && rdv_topic_is_foreign(topic))
+		return rdv_error_set(error, REDRIVE_NOT_FOUND, "topic '%s' is a broker's: publish to it there",
+				     rdv_topic_name(topic));
 	if (!topic || !rdv_topic_is_read(topic))
 		return rdv_error_set(error, REDRIVE_NOT_FOUND, "no route reads topic '%.*s'",
 				     (int)(name.size > 200 ? 200 : name.size), (const char *)name.data);

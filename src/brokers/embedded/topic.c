@@ -32,8 +32,10 @@ void rdv_topics_free(struct rdv_topics *t)
 {
 	if (!t)
 		return;
-	for (size_t i = 0; i < t->count; i++)
+	for (size_t i = 0; i < t->count; i++) {
+		free(t->items[i]->streams);
 		free(t->items[i]);
+	}
 	free(t->items);
 	rdv_ids_done(&t->ids);
 	pthread_mutex_destroy(&t->mutex);
@@ -85,7 +87,7 @@ struct rdv_topic *rdv_topic_of_stream(struct rdv_topics *t, uint32_t stream, uin
 
 	pthread_mutex_lock(&t->mutex);
 	for (size_t i = 0; i < t->count && !found; i++) {
-		if (stream - t->items[i]->first_stream < t->items[i]->partitions) {
+		if (!t->items[i]->streams && stream - t->items[i]->first_stream < t->items[i]->partitions) {
 			found = t->items[i];
 			*partition = stream - found->first_stream;
 		}
@@ -322,6 +324,53 @@ enum redrive_status rdv_topic_open(struct rdv_topics *t, const char *name, uint3
 	return REDRIVE_OK;
 }
 
+/* ---- topics of a broker ---- */
+
+enum redrive_status rdv_topic_foreign(struct rdv_topics *t, const char *name, const uint8_t secret[16],
+				      struct rdv_topic **out, struct rdv_error *error)
+{
+	struct rdv_topic *topic = rdv_topic_find(t, rdv_slice_text(name));
+	uint32_t *streams;
+
+	*out = topic;
+	if (topic && !topic->streams)
+		return rdv_error_set(error, REDRIVE_REFUSED,
+				     "topic '%s' is one of the embedded queue in this data directory", name);
+	if (topic)
+		return REDRIVE_OK;
+	if (strlen(name) > RDV_TOPIC_NAME_MAX)
+		return rdv_error_set(error, REDRIVE_REFUSED, "topic '%s': names of at most %u bytes", name,
+				     RDV_TOPIC_NAME_MAX);
+	streams = calloc(RDV_PARTITIONS_MAX, sizeof *streams);
+	topic = streams ? make_topic(t, rdv_slice_text(name), RDV_PARTITIONS_MAX) : NULL;
+	if (!topic) {
+		free(streams);
+		return rdv_error_set(error, REDRIVE_NO_MEMORY, "topic '%s': out of memory", name);
+	}
+	topic->streams = streams;
+	topic->segment = UINT32_MAX;
+	topic->closed = true;
+	memcpy(topic->secret, secret, sizeof topic->secret);
+	take_place(topic);
+	*out = topic;
+	return REDRIVE_OK;
+}
+
+bool rdv_topic_is_foreign(const struct rdv_topic *t)
+{
+	return t->streams;
+}
+
+void rdv_topic_foreign_stream(struct rdv_topic *t, uint32_t partition, uint32_t stream)
+{
+	t->streams[partition] = stream;
+}
+
+void rdv_topic_foreign_next(struct rdv_topic *t, uint32_t partition, uint64_t next_offset)
+{
+	atomic_store_explicit(&t->next_offset[partition], next_offset, memory_order_relaxed);
+}
+
 /* ---- readers ---- */
 
 void rdv_topics_readers_begin(struct rdv_topics *t)
@@ -378,7 +427,7 @@ uint32_t rdv_topic_partitions(const struct rdv_topic *t)
 
 uint32_t rdv_topic_stream(const struct rdv_topic *t, uint32_t partition)
 {
-	return t->first_stream + partition;
+	return t->streams ? t->streams[partition] : t->first_stream + partition;
 }
 
 uint64_t rdv_topic_next_offset(const struct rdv_topic *t, uint32_t partition)

@@ -61,6 +61,15 @@ uint32_t rdv_topic_partition_of_key(const struct rdv_topic *t, struct rdv_slice 
 uint32_t rdv_topics_new_streams(struct rdv_topics *t, uint32_t count);
 void rdv_topics_saw_stream(struct rdv_topics *t, uint32_t stream);
 
+/* ---- topics of a broker: known here by name alone, so that their messages are found; nothing of them is recorded, and
+ * nobody publishes here. Each partition that is assigned has a stream of its own, another one every time. ---- */
+/* Found or made. REFUSED: the name is an embedded topic's. `secret`: of the hashes of its keys. Core thread. */
+enum redrive_status rdv_topic_foreign(struct rdv_topics *t, const char *name, const uint8_t secret[16],
+				      struct rdv_topic **out, struct rdv_error *error) RDV_MUST_CHECK;
+bool rdv_topic_is_foreign(const struct rdv_topic *t);
+void rdv_topic_foreign_stream(struct rdv_topic *t, uint32_t partition, uint32_t stream);    /* 0: none. Core thread */
+void rdv_topic_foreign_next(struct rdv_topic *t, uint32_t partition, uint64_t next_offset); /* any thread */
+
 struct rdv_message { /* what a publisher gives; slices borrow */
 	bool has_key;
 	struct rdv_slice key;

@@ -14,8 +14,9 @@ struct rdv_topic {
 	char name[RDV_TOPIC_NAME_MAX + 1];
 	uint8_t secret[16];
 	uint32_t partitions, first_stream;
-	uint32_t segment; /* of its TOPIC record */
-	uint32_t turn;    /* of null keys; under the append mutex */
+	uint32_t segment;  /* of its TOPIC record; UINT32_MAX = it has none */
+	uint32_t *streams; /* owns; of a broker's topic: what its partitions have now, else NULL */
+	uint32_t turn;     /* of null keys; under the append mutex */
 	_Atomic int64_t ids_ttl_ms;
 	_Atomic bool closed; /* nobody reads it: publishing is refused */
 	bool will_be_read;   /* the engine's thread, while readers are said */
