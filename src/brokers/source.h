@@ -8,7 +8,8 @@
  * decided is durable when the batch that carries its records is done with OK: records, letters and the position (the
  * offset at which the source goes on) are one atomic step at the broker. The source owns fencing: a batch of a process
  * that has lost a partition is refused for that partition, never applied in part. After `lost` nothing of the lane is
- * written any more. Names borrow until the call returns, but those of a lane, which live as long as it. */
+ * written any more. Names borrow until the call returns, but those of a lane, which live as long as it. A lane that is
+ * gone may still be named in take, forget and batches, where it is refused: a core that is late does no harm. */
 #ifndef RDV_BROKERS_SOURCE_H
 #define RDV_BROKERS_SOURCE_H
 #include "../core/record.h"
@@ -21,6 +22,7 @@ struct rdv_source_record {
 	uint8_t type;
 	uint64_t seq; /* the message's offset, or as in the log */
 	struct rdv_slice payload;
+	int64_t at; /* of fold: the journal's offset it lies at (several have one, it never falls); see forget */
 };
 /* In the journal only: the position that this lane has reached; seq = that offset, no payload. Last of each batch's
  * records of a lane whose position has moved. */
@@ -38,7 +40,7 @@ struct rdv_source_partition {
 	struct rdv_source_lane *source; /* names the lane in batches, until `gone` */
 	const char *topic;
 	uint32_t partition;
-	uint64_t epoch;         /* rises with every owner: the group's generation */
+	uint64_t epoch;         /* rises with every open of the partition, whoever owns it */
 	uint8_t key_secret[16]; /* of its keys' hashes: the same in every process of the group */
 };
 
@@ -76,6 +78,7 @@ struct rdv_source_write {
 	bool moved;               /* the position, since the last batch */
 	bool last;                /* CLOSE is among its records: the lane is given up with this batch */
 	struct rdv_slice records; /* encoded entries (kafka/entry.h), whole ones; may be empty */
+	int64_t journal_first;    /* set at done: the journal's offset of its first record; -1 = none was written */
 };
 struct rdv_source_letter { /* a dead letter for the letters topic; it goes with its lane's DONE */
 	struct rdv_source_lane *lane;
@@ -87,8 +90,11 @@ struct rdv_source_batch {
 	size_t write_count;
 	struct rdv_source_letter *letters;
 	size_t letter_count;
-	/* From the source's thread. OK: all of it is durable. CONFLICT: lanes were lost (`lost` was called or will be);
-	 * those that remain are durable if `write->lane` is still theirs: `lost_writes[i]` is set for the others. */
+	/* From the consumer thread, like the sink's calls. OK: all of it is durable. CONFLICT: lanes were lost, or
+	 * given up too late: `refused[i]` is set for theirs, all else is durable. FAILED: nobody knows what became of
+	 * it; all are `refused`, their lanes are lost and opened again, which tells. TOO_LARGE: nothing was written, as
+	 * one record is larger than the broker takes. CLOSED: the source has stopped, nothing is known. `gone` of a
+	 * lane never comes between commit and done of a batch that names it. */
 	void (*done)(void *ctx, struct rdv_source_batch *batch, enum redrive_status status);
 	void *ctx;
 	bool *refused; /* [write_count], zeroed by the caller: set by the source for what was not written */
@@ -102,8 +108,11 @@ struct rdv_source_ops {
 	/* Hands over a batch, which stays the caller's and untouched until done. One at a time. Never blocks. Core
 	 * thread. */
 	void (*commit)(struct rdv_source *s, struct rdv_source_batch *b);
-	/* Back-pressure: whether the lane's partition is fetched. Any thread, never blocks. */
+	/* Back-pressure: whether the lane's partition is fetched (from opened on it is). Any thread, never blocks. */
 	void (*take)(struct rdv_source *s, struct rdv_source_lane *lane, bool on);
+	/* Nothing before this offset of the lane's journal is needed any more: it is deleted there, some time. Any
+	 * thread, never blocks. */
+	void (*forget)(struct rdv_source *s, struct rdv_source_lane *lane, int64_t journal_offset);
 	/* Leaves the group in order: revoke for every lane, as in a rebalance, then gone. `within_ms` in all. Then no
 	 * call of the sink comes any more. Blocks; not from the core thread. */
 	void (*stop)(struct rdv_source *s, int64_t within_ms);
