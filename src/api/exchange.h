@@ -58,6 +58,7 @@ struct rdv_exchange {
 	size_t query_count;
 	struct rdv_buffer body;
 	uint64_t body_max, body_seen, body_counted; /* counted: its part of api->bodies */
+	const char *body_limit;                     /* what says body_max, for the one who sent more */
 	bool body_too_large, no_room, answered, suspended;
 	bool on_worker, ran; /* a worker runs it; has run it to its end */
 	int64_t sleep_ms;    /* of an operation on a worker: to sleep when it returns */

@@ -340,10 +340,12 @@ static enum redrive_status check_message(struct line *l)
 	if (m->tombstone && l->bodies)
 		return bad(l->batch, REDRIVE_INVALID, "a tombstone (\"null\": true) has no body");
 	if (m->body.size > l->limits->body_max)
-		return bad(l->batch, REDRIVE_TOO_LARGE, "the body has %zu bytes; at most %llu are allowed",
-			   m->body.size, (unsigned long long)l->limits->body_max);
+		return bad(l->batch, REDRIVE_TOO_LARGE,
+			   "the body has %zu bytes; %llu are the most that limits.body allows", m->body.size,
+			   (unsigned long long)l->limits->body_max);
 	if (headers > l->limits->headers_max)
-		return bad(l->batch, REDRIVE_TOO_LARGE, "the headers have %llu bytes; at most %llu are allowed",
+		return bad(l->batch, REDRIVE_TOO_LARGE,
+			   "the headers have %llu bytes; %llu are the most that limits.headers allows",
 			   (unsigned long long)headers, (unsigned long long)l->limits->headers_max);
 	return REDRIVE_OK;
 }

@@ -214,6 +214,8 @@ static bool check_framing(struct rdv_exchange *x)
 static bool check_size(struct rdv_exchange *x)
 {
 	const char *type = rdv_exchange_header(x, "Content-Type"), *length = rdv_exchange_header(x, "Content-Length");
+	bool batch = type && strncasecmp(type, "application/x-ndjson", 20) == 0;
+	x->body_limit = "this operation takes";
 	switch (x->op->body) {
 	case RDV_BODY_NONE:
 		x->body_max = 4096;
@@ -222,8 +224,8 @@ static bool check_size(struct rdv_exchange *x)
 		x->body_max = 8 << 20;
 		break;
 	default:
-		x->body_max = type && strncasecmp(type, "application/x-ndjson", 20) == 0 ? x->api->batch_max
-											 : x->api->body_max;
+		x->body_max = batch ? x->api->batch_max : x->api->body_max;
+		x->body_limit = batch ? "limits.batch allows" : "limits.body allows";
 	}
 	rdv_buffer_init(&x->body, x->body_max + 1);
 	int64_t size = 0;
@@ -233,8 +235,8 @@ static bool check_size(struct rdv_exchange *x)
 	}
 	if ((uint64_t)size > x->body_max) {
 		x->body_too_large = true;
-		rdv_reply_problem(x, 413, NULL, "the body has %lld bytes; at most %llu are allowed", (long long)size,
-				  (unsigned long long)x->body_max);
+		rdv_reply_problem(x, 413, NULL, "the body has %lld bytes; %llu are the most that %s", (long long)size,
+				  (unsigned long long)x->body_max, x->body_limit);
 		return false;
 	}
 	return true;

@@ -94,8 +94,8 @@ static void run(struct rdv_exchange *x)
 {
 	x->suspended = false;
 	if (x->body_too_large)
-		rdv_reply_problem(x, 413, NULL, "the body is larger than the %llu bytes that are allowed",
-				  (unsigned long long)x->body_max);
+		rdv_reply_problem(x, 413, NULL, "the body has more than %llu bytes, the most that %s",
+				  (unsigned long long)x->body_max, x->body_limit);
 	else if (x->no_room)
 		rdv_reply_problem(x, 503, NULL, "too many bodies are being sent at a time: send this one again");
 	else if (x->body.failed)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "../base/quantity.h"
-#include "settings.h"
+#include "settings_table.h"
 
 /* Every piece of memory the settings own: one list, freed at once. */
 struct piece {
@@ -30,6 +30,19 @@ char *rdv_settings_text(struct rdv_settings *s, struct rdv_slice text)
 	if (copy && text.size)
 		memcpy(copy, text.data, text.size);
 	return copy;
+}
+
+const char *rdv_settings_path(struct rdv_settings *s, const char *name)
+{
+	if (name[0] == '/' || strcmp(s->dir, ".") == 0)
+		return name;
+	while (strncmp(name, "./", 2) == 0 && name[2] != '/')
+		name += 2;
+	size_t size = strlen(s->dir) + strlen(name) + 2;
+	char *path = rdv_settings_alloc(s, size);
+	if (path)
+		snprintf(path, size, "%s/%s", s->dir, name);
+	return path;
 }
 
 enum redrive_status rdv_settings_init(struct rdv_settings *s)

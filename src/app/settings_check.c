@@ -102,25 +102,26 @@ static bool in_path(const char *program)
 }
 
 /* A warning only: it may be installed later. */
-static void check_program(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_mark mark,
+static void check_program(struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_mark mark,
 			  struct rdv_findings *f)
 {
 	const char *program = r->handler.exec.command[0];
-	char file[PATH_MAX];
+	const char *file = rdv_settings_path(s, program);
 	if (!strchr(program, '/')) {
 		if (!in_path(program))
 			rdv_findings_add(f, mark, true, "route '%s': no program '%s' is found in PATH", r->name,
 					 program);
 		return;
 	}
-	snprintf(file, sizeof file, "%s%s%s", program[0] == '/' ? "" : s->dir, program[0] == '/' ? "" : "/", program);
+	if (!file)
+		return;
 	if (access(file, F_OK) != 0)
 		rdv_findings_add(f, mark, true, "route '%s': the program '%s' does not exist", r->name, file);
 	else if (!can_run(file))
 		rdv_findings_add(f, mark, true, "route '%s': the program '%s' is not executable", r->name, file);
 }
 
-static void check_handler(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_findings *f)
+static void check_handler(struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_findings *f)
 {
 	const struct rdv_handler_settings *h = &r->handler;
 	struct rdv_mark mark = h->mark.line ? h->mark : r->mark;

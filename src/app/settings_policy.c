@@ -43,12 +43,26 @@ void rdv_print_concurrency(struct rdv_buffer *out, const void *at, int indent)
 		rdv_buffer_printf(out, "%u\n", t->concurrency);
 }
 
+/* on, off or a mapping: is it on? */
+static bool read_switch(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, enum rdv_section section,
+			void *at)
+{
+	if (is_scalar(node, "off"))
+		return false;
+	if (is_scalar(node, "on"))
+		return true;
+	if (node->type == YAML_SCALAR_NODE && node->data.scalar.length)
+		rdv_load_error(l, node, "'%s: %s' must be %s", row->key, (const char *)node->data.scalar.value,
+			       row->allowed);
+	else
+		rdv_load_section(l, section, node, at);
+	return true;
+}
+
 void rdv_read_breaker(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
 	struct rdv_breaker *b = at;
-	b->on = !is_scalar(node, "off");
-	if (b->on && !is_scalar(node, "on"))
-		rdv_load_section(l, RDV_SECTION_BREAKER, node, b);
+	b->on = read_switch(l, row, node, RDV_SECTION_BREAKER, b);
 }
 
 void rdv_print_breaker(struct rdv_buffer *out, const void *at, int indent)
@@ -63,9 +77,7 @@ void rdv_print_breaker(struct rdv_buffer *out, const void *at, int indent)
 void rdv_read_budget(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
 	struct rdv_budget_policy *b = at;
-	b->on = !is_scalar(node, "off");
-	if (b->on && !is_scalar(node, "on"))
-		rdv_load_section(l, RDV_SECTION_BUDGET, node, b);
+	b->on = read_switch(l, row, node, RDV_SECTION_BUDGET, b);
 }
 
 void rdv_print_budget(struct rdv_buffer *out, const void *at, int indent)

@@ -99,6 +99,8 @@ yaml_node_t *rdv_load_node(struct rdv_load *l, int index);
 /* The scalar with ${NAME} replaced, owned by the settings; NULL (and an error told) if it is no scalar. */
 const char *rdv_load_text(struct rdv_load *l, const char *key, yaml_node_t *node);
 const char *rdv_load_path(struct rdv_load *l, const char *key, yaml_node_t *node);
+/* A file's name as it is found from where the program runs; NULL without memory. */
+const char *rdv_settings_path(struct rdv_settings *s, const char *name);
 void rdv_load_section(struct rdv_load *l, enum rdv_section section, yaml_node_t *node, void *base);
 void rdv_load_row(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *base);
 const struct rdv_setting *rdv_setting_find(enum rdv_section section, const char *key);

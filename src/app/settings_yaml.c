@@ -99,13 +99,7 @@ const char *rdv_load_path(struct rdv_load *l, const char *key, yaml_node_t *node
 		rdv_load_error(l, node, "'%s' is empty: give a file name", key);
 		return NULL;
 	}
-	if (text[0] == '/' || strcmp(l->settings->dir, ".") == 0)
-		return text;
-	size_t size = strlen(l->settings->dir) + strlen(text) + 2;
-	char *path = rdv_settings_alloc(l->settings, size);
-	if (path)
-		snprintf(path, size, "%s/%s", l->settings->dir, text);
-	return path;
+	return rdv_settings_path(l->settings, text);
 }
 
 /* ---- scalars by kind ---- */

@@ -207,8 +207,9 @@ static void keep_shorter(char best[RDV_QUANTITY_TEXT], const char *text)
 		copy(best, text);
 }
 
-/* value / weight and the unit's name, e.g. "1.5h"; false below one unit ("100ms", not "0.1s") and beyond 9 decimals. */
-static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const struct unit *unit)
+/* value / weight and the unit's name, e.g. "1.5h"; false below one unit ("100ms", not "0.1s") and beyond `most`
+ * decimals: "5h10m18.75s" tells more than "5.171875h". */
+static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const struct unit *unit, unsigned most)
 {
 	uint64_t rest = value % unit->weight;
 	unsigned decimals = 0;
@@ -218,7 +219,7 @@ static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const str
 	if (value < unit->weight)
 		return false;
 	while (rest) {
-		if (++decimals > 9)
+		if (++decimals > most)
 			return false;
 		fraction = fraction * 10 + (wide)rest * 10 / unit->weight;
 		rest = (uint64_t)((wide)rest * 10 % unit->weight);
@@ -229,6 +230,16 @@ static bool print_exactly(char out[RDV_QUANTITY_TEXT], uint64_t value, const str
 			      (unsigned long long)fraction);
 	snprintf(out + n, RDV_QUANTITY_TEXT - (size_t)n, "%s", unit->name);
 	return true;
+}
+
+/* So many of unit i are written with larger ones: "83m15s", not "4995s"; behind another unit only what that lacks. */
+static bool is_readable(uint64_t number, unsigned i, bool first)
+{
+	if (i == 0)
+		return true;
+	if (!first)
+		return number < duration_units[i - 1].weight / duration_units[i].weight;
+	return number < (duration_units[i].weight == 1 ? 1000 : 100);
 }
 
 /* The value in the units of the set, from the largest: whole numbers, the last takes what is left. */
@@ -242,7 +253,9 @@ static bool print_parts(char out[RDV_QUANTITY_TEXT], uint64_t value, unsigned se
 		uint64_t weight = duration_units[i].weight, taken = last ? value : value / weight * weight;
 		if (!(set >> i & 1))
 			continue;
-		if (!print_exactly(part, taken, &duration_units[i]) || size + strlen(part) >= RDV_QUANTITY_TEXT)
+		if (!is_readable(taken / weight, i, size == 0) ||
+		    !print_exactly(part, taken, &duration_units[i], weight > 1000 ? 1 : 3) ||
+		    size + strlen(part) >= RDV_QUANTITY_TEXT)
 			return false;
 		memcpy(out + size, part, strlen(part) + 1);
 		size += strlen(part);
@@ -275,7 +288,7 @@ void rdv_size_format(uint64_t bytes, char out[RDV_QUANTITY_TEXT])
 	if (bytes == 0)
 		copy(out, "0B");
 	for (size_t i = 0; bytes && i < COUNT(size_units); i++)
-		if (print_exactly(text, bytes, &size_units[i]))
+		if (print_exactly(text, bytes, &size_units[i], 3))
 			keep_shorter(out, text);
 }
 

@@ -58,16 +58,16 @@ static enum redrive_status check_sizes(const struct rdv_engine *e, const struct 
 			headers += m[i].headers[h].name.size + m[i].headers[h].value.size;
 		if (m[i].body.size > body_max)
 			return rdv_error_set(error, REDRIVE_TOO_LARGE,
-					     "message %zu: a body of %zu bytes, at most %llu are allowed", i + 1,
+					     "message %zu: a body of %zu bytes; the limit 'body' allows %llu", i + 1,
 					     m[i].body.size, (unsigned long long)body_max);
 		if (headers > headers_max)
 			return rdv_error_set(error, REDRIVE_TOO_LARGE,
-					     "message %zu: headers of %llu bytes, at most %llu are allowed", i + 1,
-					     (unsigned long long)headers, (unsigned long long)headers_max);
+					     "message %zu: headers of %llu bytes; the limit 'headers' allows %llu",
+					     i + 1, (unsigned long long)headers, (unsigned long long)headers_max);
 		all += headers + m[i].body.size + m[i].key.size + m[i].id.size;
 	}
 	if (count > 1 && all > batch_max)
-		return rdv_error_set(error, REDRIVE_TOO_LARGE, "a batch of %llu bytes, at most %llu are allowed",
+		return rdv_error_set(error, REDRIVE_TOO_LARGE, "a batch of %llu bytes; the limit 'batch' allows %llu",
 				     (unsigned long long)all, (unsigned long long)batch_max);
 	return REDRIVE_OK;
 }

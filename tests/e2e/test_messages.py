@@ -141,6 +141,13 @@ def mistakes_of_requests_get_their_status(redrive):
     with Handler() as handler, Server(redrive, route("r", "t", handler.url), limits={"body": "1KiB", "headers": "1KiB", "batch": "4KiB"}) as server:
         problem(publish(server, topic="nobody.reads"), 404)
         problem(publish(server, b"x" * 1025), 413)
+        batch = {"Content-Type": "application/x-ndjson"}
+        for said, body, headers in (("the body has 1025 bytes; 1024 are the most that limits.body allows", b"x" * 1025, {}),
+                                    ("limits.headers allows", b"x", {"Redrive-Header-A": "x" * 2000}), ("limits.batch allows", b'{"body": 1}\n' * 400, batch),
+                                    ("limits.body allows", b'{"body_text": "%s"}' % (b"x" * 1100), batch)):
+            answer = server.request("POST", "/v1/topics/t/messages", body, headers)
+            equal(answer.status, 413, said)
+            assert said in answer.json()["detail"], answer
         equal(publish(server, b"x" * 1024).status, 201, "exactly the limit")
         problem(publish(server, Redrive_Key="a" * 4097), 413)
         problem(publish(server, Redrive_Key="%zz"), 422)

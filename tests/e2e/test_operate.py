@@ -93,6 +93,8 @@ def what_a_removed_route_leaves_is_said(redrive):
         server.publish("lost", b"2")
         reload(server, config(other), "reloaded")
         until(lambda: wanted in server.log(), why=server.log()[-500:])
+        rows = [line.split() for line in server.cli("routes", "ls").stdout.splitlines()]
+        equal([row[2] for row in rows], ["orphan", "up", "yes"], f"the list names the orphan: {rows}")
         equal(server.stop(), 0, "exit code")
         server.start()
         until(lambda: server.log().count(wanted) == 2, why=f"said again at every start: {server.log()[-500:]}")
@@ -535,7 +537,7 @@ def effective_configuration_and_schedule_are_printed(redrive):
         again = Path(d) / "again.yaml"
         again.write_text(done.stdout)
         twice = run(redrive, "check", "--effective", str(again))
-        equal((twice.returncode, twice.stdout.replace(f"{d}/./redrive-data", "./redrive-data")), (0, done.stdout), "what is printed is a configuration that means the same")
+        equal((twice.returncode, twice.stdout.replace(f"{d}/redrive-data", "./redrive-data")), (0, done.stdout), "what is printed is a configuration that means the same")
         done = run(redrive, "explain", "-o", "json", "--route", "r", str(file))
         equal(json.loads(done.stdout), {"r": [{"attempt": 1, "earliest_ms": 0, "latest_ms": 0}, {"attempt": 2, "earliest_ms": 1000, "latest_ms": 1500},
                                               {"attempt": 3, "earliest_ms": 2000, "latest_ms": 3000}, {"attempt": 4, "earliest_ms": 3000, "latest_ms": 4500}]}, "schedule")
@@ -601,6 +603,7 @@ def the_command_line_does_what_the_api_does(redrive):
             equal(json.loads(cli("replay", "ls", "-o", "json").stdout)["items"][0]["result"]["acked"], 1, "acked")
             equal(cli("revoke", id, "--reason", "test").returncode, 0, "revoke")
             equal(server.state(id) in ("revoked", "dead"), True, "revoked")
+            assert "producer's id" in cli("where", "no-such-id").stderr, "what it may have been"
             # exit codes
             for arguments, code in ((("where", "t-0-999"), 3), (("where", "no-such-id"), 3), (("routes", "show", "nobody"), 3), (("routes", "pause", "nobody"), 3),
                                     (("dead", "show", "a" * 26), 3), (("replay", "show", "99"), 3), (("publish", "nobody-reads-it"), 3),

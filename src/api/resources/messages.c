@@ -137,7 +137,9 @@ static bool read_one(struct rdv_exchange *x, struct publish *p)
 		return false;
 	}
 	if (p->header_bytes > x->api->headers_max) {
-		rdv_reply_problem(x, 413, NULL, "the headers have %" PRIu64 " bytes; at most %" PRIu64 " are allowed",
+		rdv_reply_problem(x, 413, NULL,
+				  "the headers have %" PRIu64 " bytes; %" PRIu64
+				  " are the most that limits.headers allows",
 				  p->header_bytes, x->api->headers_max);
 		return false;
 	}
@@ -322,7 +324,8 @@ void rdv_resource_message_get(struct rdv_exchange *x)
 	if (status != REDRIVE_OK) {
 		rdv_reply_status(x, status,
 				 status == REDRIVE_NOT_FOUND
-					 ? "no message has this id: that position was never given out"
+					 ? "no message has this id: a position that was never given out, or a "
+					   "producer's id that is not known (any more)"
 					 : NULL);
 		return;
 	}

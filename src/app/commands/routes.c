@@ -10,6 +10,7 @@ static void add_route(struct rdv_table *t, const json_t *r)
 					     "in_flight", "dead",  "dropped", "revoked"};
 	rdv_table_cell(t, "%s", rdv_json_text(r, "name", 0));
 	rdv_table_cell(t, "%s", rdv_json_text(r, "state", 0));
+	rdv_table_cell(t, "%s", json_is_true(json_object_get(r, "orphan")) ? "yes" : "");
 	rdv_table_cell(t, "%s", rdv_json_text(r, "breaker.state", 0));
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
 		rdv_table_cell(t, "%s", rdv_json_text(json_object_get(r, "counts"), counts[i], 0));
@@ -20,10 +21,10 @@ static void add_route(struct rdv_table *t, const json_t *r)
 static void print_routes(const struct rdv_invocation *in, const json_t *answer)
 {
 	static const struct rdv_column columns[] = {
-		{"route", false, 8},      {"state", false, 7}, {"target", false, 6}, {"received", true, 0},
-		{"acked", true, 0},       {"ready", true, 0},  {"waiting", true, 0}, {"held", true, 0},
-		{"in flight", true, 0},   {"dead", true, 0},   {"dropped", true, 0}, {"revoked", true, 0},
-		{"oldest", true, 0, true}};
+		{"route", false, 8},   {"state", false, 7},      {"orphan", false, 0}, {"target", false, 6},
+		{"received", true, 0}, {"acked", true, 0},       {"ready", true, 0},   {"waiting", true, 0},
+		{"held", true, 0},     {"in flight", true, 0},   {"dead", true, 0},    {"dropped", true, 0},
+		{"revoked", true, 0},  {"oldest", true, 0, true}};
 	const json_t *items = json_object_get(answer, "items");
 	struct rdv_table *t = rdv_table_new(columns, sizeof columns / sizeof columns[0]);
 	size_t i;

@@ -127,8 +127,9 @@ static enum redrive_status admit(struct publishing *p, struct rdv_error *error)
 			continue;
 		status = o->admit(o->admit_ctx, p->topic, item->partition, item->body.key_hash);
 		if (status != REDRIVE_OK)
-			return rdv_error_set(error, status, "message %zu: too many messages of its key wait already",
-					     i + 1);
+			return rdv_error_set(error, status,
+					     "message %zu: %u messages of its key are held, the most there may be",
+					     i + 1, RDV_HELD_MAX);
 	}
 	return REDRIVE_OK;
 }
@@ -296,6 +297,20 @@ static enum redrive_status reserve_seen(struct publishing *p)
 	return REDRIVE_OK;
 }
 
+static enum redrive_status no_room(struct rdv_log *log, enum redrive_status status, struct rdv_error *error)
+{
+	struct rdv_log_space space;
+
+	if (status != REDRIVE_FULL)
+		return rdv_error_set(error, status, "the journal takes no messages");
+	rdv_log_space(log, &space);
+	return rdv_error_set(error, status,
+			     "the journal has no room for new messages now: %llu of %llu MiB are live (the limit "
+			     "'journal'), %llu MiB are free on its disk (the limit 'disk_free')",
+			     (unsigned long long)(space.live_bytes >> 20), (unsigned long long)(space.capacity >> 20),
+			     (unsigned long long)(space.free_bytes >> 20));
+}
+
 static enum redrive_status publish(struct publishing *p, uint64_t *ticket, struct rdv_error *error)
 {
 	enum redrive_status status;
@@ -314,9 +329,7 @@ static enum redrive_status publish(struct publishing *p, uint64_t *ticket, struc
 	status = rdv_log_begin(p->topic->set->log, RDV_LOG_PUBLISH, p->bytes, (uint32_t)(p->count + p->ids),
 			       PUBLISH_WAIT_MS);
 	if (status != REDRIVE_OK)
-		return rdv_error_set(error, status,
-				     status == REDRIVE_FULL ? "the journal has no room for new messages now"
-							    : "the journal takes no messages");
+		return no_room(p->topic->set->log, status, error);
 	return append(p, ticket, error);
 }
 
