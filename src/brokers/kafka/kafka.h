@@ -36,6 +36,8 @@ struct rdv_kafka_options { /* all borrowed until the call returns */
 /* May this setting of librdkafka be passed on? REFUSED: it would break the protocol; *why says what to do instead.
  * INVALID: librdkafka does not know it, or not that value. */
 enum redrive_status rdv_kafka_check_setting(const char *name, const char *value, struct rdv_error *why) RDV_MUST_CHECK;
+/* Is its value a password or a key, which must never be shown? */
+bool rdv_kafka_setting_is_secret(const char *name);
 enum redrive_status rdv_kafka_new(const struct rdv_kafka_options *o, const struct rdv_source_sink *sink,
 				  struct rdv_source **out, struct rdv_error *error) RDV_MUST_CHECK;
 /* Human text of the library, for `redrive --version` and the docs: "librdkafka 2.0.2". */
