@@ -127,9 +127,10 @@ static enum redrive_status admit(struct publishing *p, struct rdv_error *error)
 			continue;
 		status = o->admit(o->admit_ctx, p->topic, item->partition, item->body.key_hash);
 		if (status != REDRIVE_OK)
-			return rdv_error_set(error, status,
-					     "message %zu: %u messages of its key are held, the most there may be",
-					     i + 1, RDV_HELD_MAX);
+			return rdv_error_set(
+				error, status,
+				"message %zu: its key holds as many messages as one may: publish it when some are done",
+				i + 1);
 	}
 	return REDRIVE_OK;
 }
