@@ -224,6 +224,11 @@ static void write_unread_total(struct rdv_buffer *out, const struct metric *m, c
 	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.unread_total);
 }
 
+static void write_damaged(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
+{
+	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.damaged_segments);
+}
+
 static void write_ids(struct rdv_buffer *out, const struct metric *m, const struct reading *r)
 {
 	rdv_buffer_printf(out, "redrive_%s %" PRIu64 "\n", m->name, r->engine.ids);
@@ -290,6 +295,8 @@ static const struct metric table[] = {
 	{"unreadable_messages", "gauge", "Messages whose bodies cannot be read now: they wait, uncharged.", "",
 	 write_unread, 0},
 	{"unreadable_total", "counter", "Times that a body could not be read.", "", write_unread_total, 0},
+	{"journal_damaged_segments_total", "counter", "Damaged segments of the journal that were set aside.", "",
+	 write_damaged, 0},
 	{"publish_ids", "gauge", "Publish ids remembered.", "", write_ids, 0},
 	{"publish_ids_evicted_total", "counter", "Publish ids forgotten before their time, for want of room.", "",
 	 write_ids_evicted, 0},

@@ -180,6 +180,15 @@ struct rdv_rewrite { /* how far it came; zeroed to begin with a lane */
 bool rdv_lane_rewrite(struct rdv_lane *l, uint32_t segment, struct rdv_rewrite *done, uint32_t *budget,
 		      struct rdv_effects *out) RDV_MUST_CHECK;
 void rdv_lane_done_again(struct rdv_lane *l, uint64_t seq, struct rdv_effects *out);
+struct rdv_losses {
+	uint64_t bodies, histories;
+};
+/* `segment` goes, and what the lane still owns there cannot be read: a message whose body lies there dies as damaged,
+ * the history of others is written again as far as memory knows it. Looks at *budget entries at most, from *at on (0 to
+ * begin), and takes off what it used; true: at the end. A message at the handler keeps its body; one that is dying ends
+ * by its letter: until then the lane owns what is there, and has to be asked again. */
+bool rdv_lane_lose(struct rdv_lane *l, struct rdv_now now, uint32_t segment, uint32_t *at, uint32_t *budget,
+		   struct rdv_losses *count, struct rdv_effects *out) RDV_MUST_CHECK;
 /* After recovery: every live record that counts, BODY and STATE. */
 typedef void (*rdv_lane_live)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place);
 void rdv_lane_each_live(const struct rdv_lane *l, rdv_lane_live each, void *ctx);

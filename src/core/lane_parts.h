@@ -271,6 +271,8 @@ bool rdv_lane_take_refund(struct rdv_lane *l,
 /* ---- lane_state.c ---- */
 /* Loads the message's history into l->state, or a new one; pending refunds applied. */
 struct rdv_message_state *rdv_lane_load_state(struct rdv_lane *l, const struct rdv_entry *e, struct rdv_slice history);
+/* The same without a history, which is lost: also what memory knows of deliveries and of the time that it waits for. */
+struct rdv_message_state *rdv_lane_recall_state(struct rdv_lane *l, const struct rdv_entry *e, struct rdv_now now);
 void rdv_lane_save_state(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_effects *out);
 /* The message dies; with `state` (l->state, complete) at once, else when its history is there. */
 void rdv_lane_die(struct rdv_lane *l, uint32_t ref, struct rdv_now now, enum rdv_reason reason,

@@ -41,6 +41,20 @@ struct rdv_message_state *rdv_lane_load_state(struct rdv_lane *l, const struct r
 	return s;
 }
 
+struct rdv_message_state *rdv_lane_recall_state(struct rdv_lane *l, const struct rdv_entry *e, struct rdv_now now)
+{
+	struct rdv_message_state *s = rdv_lane_load_state(l, e, rdv_slice(NULL, 0));
+	int64_t left = e->state == RDV_STATE_WAITING ? rdv_lane_due(e) - now.mono.ms : 0;
+
+	s->deliveries = s->causes.failures;
+	if (!s->deliveries && e->delivered && e->state != RDV_STATE_IN_FLIGHT)
+		s->deliveries = 1;
+	s->history_omitted = s->deliveries;
+	s->due.ms = rdv_ms_add(now.wall.ms, left);
+	s->delay_ms = left > 0 ? left : 0;
+	return s;
+}
+
 void rdv_lane_save_state(struct rdv_lane *l, uint32_t ref, struct rdv_now now, struct rdv_effects *out)
 {
 	struct rdv_entry *e = rdv_lane_entry(l, ref);
@@ -48,7 +62,9 @@ void rdv_lane_save_state(struct rdv_lane *l, uint32_t ref, struct rdv_now now, s
 	size_t at = rdv_lane_begin_record(out);
 	struct rdv_effect *effect;
 
-	s->kind = e->state == RDV_STATE_HELD ? RDV_STATE_READY : (enum rdv_state)e->state;
+	s->kind = (enum rdv_state)e->state;
+	if (e->state == RDV_STATE_HELD || e->state == RDV_STATE_IN_FLIGHT)
+		s->kind = RDV_STATE_READY;
 	s->suspicion = e->suspicion;
 	s->last_bad_charged = e->bad_charged;
 	rdv_state_encode(s, &out->arena);
@@ -283,7 +299,7 @@ void rdv_lane_restate(struct rdv_lane *l, struct rdv_now now, uint32_t ref, stru
 	e = rdv_lane_entry(l, ref);
 	if (e->ghost || e->todo == RDV_TODO_NONE || e->state == RDV_STATE_IN_FLIGHT)
 		return;
-	s = rdv_lane_load_state(l, e, history);
+	s = history.size ? rdv_lane_load_state(l, e, history) : rdv_lane_recall_state(l, e, now);
 	switch ((enum rdv_todo)e->todo) {
 	case RDV_TODO_DIE:
 		s->cause_seq = take_cause(l, e->seq);

@@ -51,6 +51,7 @@ struct rdv_log_segment { /* one in use; guarded by mutex */
 	uint64_t first, last; /* frame numbers; 0 = unknown or none */
 	int64_t sealed_ms;    /* monotonic */
 	bool hinted, dropped;
+	bool damaged; /* its file is kept when it goes */
 	uint64_t drop_ticket;
 };
 struct rdv_log_live {

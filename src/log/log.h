@@ -146,6 +146,11 @@ enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, 
 /* Iterates the frames of a scanned block that began at `from`. */
 bool rdv_log_scan_next(struct rdv_log *log, const struct rdv_block *block, struct rdv_position from, size_t *cursor,
 		       struct rdv_frame *frame);
+/* Behind damage: *next = where the next frame of the segment begins whose bytes are good, at or behind `from`; 0: there
+ * is none. Bytes that cannot be read count as damaged. Any thread. */
+enum redrive_status rdv_log_skip(struct rdv_log *log, struct rdv_position from, uint32_t *next) RDV_MUST_CHECK;
+/* The tail is damaged: its file is kept as <number>.damaged when it goes. */
+void rdv_log_set_aside(struct rdv_log *log);
 /* The tail has no live record any more: it goes as soon as everything appended so far (and `ticket`, if that is later)
  * is durable. The next segment is the tail from now on. The file work is done by maintain. */
 void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket);

@@ -1,10 +1,11 @@
 /* maintain.c - file work in the background: recycling, making segments ready, hints, zero-filling.
  *
- * One piece per call, the most urgent first: a dropped tail becomes a spare; a spare becomes the next segment; a sealed
- * segment that lives longer than a few seconds gets hints; a new file is zero-filled, 1 MiB at a time and never faster
- * than fill_rate, so that group commits keep their pace. Files are filled because an extent that is merely reserved
- * makes each fdatasync write metadata, too; recycled ones need no filling. If the filler is too slow, the writer takes
- * an allocated file (rdv_log_need_segment). One thread calls maintain; the writer calls need_segment. */
+ * One piece per call, the most urgent first: a dropped tail becomes a spare (one that is damaged is set aside); a spare
+ * becomes the next segment; a sealed segment that lives longer than a few seconds gets hints; a new file is
+ * zero-filled, 1 MiB at a time and never faster than fill_rate, so that group commits keep their pace. Files are filled
+ * because an extent that is merely reserved makes each fdatasync write metadata, too; recycled ones need no filling. If
+ * the filler is too slow, the writer takes an allocated file (rdv_log_need_segment). One thread calls maintain; the
+ * writer calls need_segment. */
 #include "internal.h"
 #include "hints.h"
 #include "recover.h"
@@ -89,7 +90,7 @@ static uint32_t head_of(struct rdv_log *log)
 }
 
 /* The tail, if it may go now; 0 otherwise. */
-static uint32_t droppable(struct rdv_log *log)
+static uint32_t droppable(struct rdv_log *log, bool *damaged)
 {
 	const struct rdv_log_segment *tail;
 	uint32_t number = 0;
@@ -98,6 +99,7 @@ static uint32_t droppable(struct rdv_log *log)
 	tail = &log->segments[0];
 	if (tail->dropped && atomic_load(&log->durable) >= tail->drop_ticket && tail->number < log->durable_end.segment)
 		number = tail->number;
+	*damaged = tail->damaged;
 	pthread_mutex_unlock(&log->mutex);
 	return number;
 }
@@ -110,14 +112,21 @@ static void forget_tail(struct rdv_log *log)
 	pthread_mutex_unlock(&log->mutex);
 }
 
+static enum redrive_status set_aside(struct rdv_log *log, uint32_t number, struct rdv_error *error)
+{
+	char from[RDV_STORE_PATH], to[RDV_STORE_PATH];
+
+	rdv_store_path(&log->store, RDV_STORE_SEGMENT, number, from);
+	rdv_store_path(&log->store, RDV_STORE_DAMAGED, number, to);
+	return rdv_store_rename(&log->store, from, to, error);
+}
+
 static enum redrive_status recycle(struct rdv_log *log, uint32_t number, struct rdv_error *error)
 {
 	char from[RDV_STORE_PATH], to[RDV_STORE_PATH];
 	enum redrive_status status;
 	uint64_t spare;
 
-	(void)!rdv_store_remove(&log->store, RDV_STORE_HINT, number, NULL);
-	forget_tail(log); /* readers find it gone from now on */
 	rdv_store_path(&log->store, RDV_STORE_SEGMENT, number, from);
 	pthread_mutex_lock(&log->files_mutex);
 	spare = ++log->file_count;
@@ -293,14 +302,18 @@ static enum redrive_status fill(struct rdv_log *log, struct rdv_error *error)
 enum redrive_status rdv_log_maintain(struct rdv_log *log, bool *did, struct rdv_error *error)
 {
 	enum redrive_status status;
-	uint32_t number = droppable(log);
+	bool damaged;
+	uint32_t number = droppable(log, &damaged);
 
 	*did = true;
 	if (atomic_load(&log->failed))
 		return rdv_error_set(error, REDRIVE_FAILED, "the log has failed");
 	rdv_log_check_disk(log, 250);
-	if (number)
-		return recycle(log, number, error);
+	if (number) {
+		(void)!rdv_store_remove(&log->store, RDV_STORE_HINT, number, NULL);
+		forget_tail(log); /* readers find it gone from now on */
+		return damaged ? set_aside(log, number, error) : recycle(log, number, error);
+	}
 	number = head_of(log);
 	pthread_mutex_lock(&log->files_mutex);
 	*did = false;

@@ -173,7 +173,9 @@ static enum redrive_status scan_piece(struct rdv_log *log, struct rdv_position f
 	rdv_store_close(&log->store, fd);
 	if (!*block)
 		return REDRIVE_NO_MEMORY;
-	return got < 0 ? REDRIVE_IO : got < (ssize_t)size ? REDRIVE_CORRUPT : REDRIVE_OK;
+	if (got >= 0) /* what the file has not is damaged: zeros are no frame */
+		memset((*block)->data + got, 0, size - (size_t)got);
+	return got < 0 ? REDRIVE_IO : REDRIVE_OK;
 }
 
 enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, uint32_t max_bytes,
@@ -196,6 +198,11 @@ enum redrive_status rdv_log_scan(struct rdv_log *log, struct rdv_position from, 
 		rdv_block_unref(*block);
 		*block = NULL;
 		status = scan_piece(log, from, size, block);
+		if (status == REDRIVE_IO && !need && size > RDV_FRAME_HEADER) {
+			size = size / 2 > RDV_FRAME_HEADER ? size / 2 : RDV_FRAME_HEADER; /* what lies before it? */
+			status = REDRIVE_OK;
+			continue;
+		}
 		if (status != REDRIVE_OK)
 			break;
 		whole = whole_frames(log, rdv_block_slice(*block), from, &need, &bad);

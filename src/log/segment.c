@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 static const uint8_t magic[8] = {'R', 'D', 'V', 'L', 'O', 'G', '\r', '\n'};
-static const char *const kinds[RDV_STORE_KINDS] = {".seg", ".hint", ".spare", ".fill"};
+static const char *const kinds[RDV_STORE_KINDS] = {".seg", ".hint", ".spare", ".fill", ".damaged"};
 
 enum { AT_VERSION = 8, AT_SEGMENT = 12, AT_ID = 16, AT_SALT = 32, AT_BASE = 40, AT_SIZE = 48, AT_ORIGIN = 52 };
 enum { AT_CRC = 60 };

@@ -3,7 +3,7 @@
  *   <16 hex digits>.seg    a segment in use, or the next one, ready: its header is valid and synced before it has this
  * name <16 hex digits>.hint   hints of a sealed segment (hints.h) <16 hex digits>.spare  written once from end to end,
  * free to become the next segment; the digits are a running count <16 hex digits>.fill   being zero-filled or
- * allocated; removed at open
+ * allocated; removed at open <16 hex digits>.damaged  a segment that was given up, but was damaged: for people
  *
  * The first 4 KiB of a segment hold its header (64 bytes), frames follow:
  *    0        8         12        16        32      40      48             52       56          60
@@ -44,7 +44,14 @@ struct rdv_store {
 	uint32_t seed; /* rdv_frame_seed of the two */
 	uint32_t segment_size, origin;
 };
-enum rdv_store_kind { RDV_STORE_SEGMENT, RDV_STORE_HINT, RDV_STORE_SPARE, RDV_STORE_FILL, RDV_STORE_KINDS };
+enum rdv_store_kind {
+	RDV_STORE_SEGMENT,
+	RDV_STORE_HINT,
+	RDV_STORE_SPARE,
+	RDV_STORE_FILL,
+	RDV_STORE_DAMAGED,
+	RDV_STORE_KINDS
+};
 
 #define RDV_STORE_PATH 4096
 /* "<dir>/<number>.<kind>" */

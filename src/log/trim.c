@@ -207,6 +207,13 @@ void rdv_log_space(struct rdv_log *log, struct rdv_log_space *out)
 			       rdv_log_disk_low(log) || left < out->reserve + 2 * (uint64_t)log->store.segment_size);
 }
 
+void rdv_log_set_aside(struct rdv_log *log)
+{
+	pthread_mutex_lock(&log->mutex);
+	rdv_log_segment_find(log, log->owner_tail)->damaged = true;
+	pthread_mutex_unlock(&log->mutex);
+}
+
 void rdv_log_drop_tail(struct rdv_log *log, uint64_t ticket)
 {
 	struct rdv_log_segment *tail;

@@ -220,6 +220,7 @@ struct rdv_engine_metrics {
 	struct rdv_histogram sync_seconds;
 	uint64_t ids, ids_evicted, desk_waiting;
 	uint64_t unread, unread_total; /* messages whose bodies cannot be read now; reads of them that failed */
+	uint64_t damaged_segments;     /* of the journal, that were set aside */
 	int64_t oldest_letter_ms;      /* age of the oldest on its way to the desk; 0 = none */
 };
 void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out);

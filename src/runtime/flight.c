@@ -100,15 +100,20 @@ static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 	e->open_flights--;
 }
 
+bool rdv_flight_each_of(struct rdv_engine *e, size_t i, void (*each)(void *ctx, struct rdv_flight *f), void *ctx)
+{
+	struct rdv_flight *block = i < e->flight_block_count ? e->flight_blocks[i] : NULL;
+
+	for (size_t k = 0; block && k < BLOCK_FLIGHTS; k++)
+		if (block[k].stage != RDV_FLIGHT_FREE)
+			each(ctx, &block[k]);
+	return block;
+}
+
 void rdv_flight_each(struct rdv_engine *e, void (*each)(void *ctx, struct rdv_flight *f), void *ctx)
 {
-	for (size_t i = 0; i < e->flight_block_count; i++) {
-		struct rdv_flight *block = e->flight_blocks[i];
-
-		for (size_t k = 0; k < BLOCK_FLIGHTS; k++)
-			if (block[k].stage != RDV_FLIGHT_FREE)
-				each(ctx, &block[k]);
-	}
+	for (size_t i = 0; rdv_flight_each_of(e, i, each, ctx); i++)
+		continue;
 }
 
 void rdv_flight_free_all(struct rdv_engine *e)
@@ -242,7 +247,7 @@ static bool take_reads(struct rdv_engine *e, struct rdv_flight *f)
 	if (state->length) {
 		if (state->status == REDRIVE_OK) {
 			f->history = state->block;
-		} else if ((state->status == REDRIVE_NOT_FOUND && look_again(f, true)) ||
+		} else if ((state->status != REDRIVE_CORRUPT && look_again(f, true)) ||
 			   (rdv_read_passes(state->status) && !e->stopping && !e->failed)) {
 			rdv_flight_read(e, f, NULL);
 			return false;

@@ -27,9 +27,9 @@ struct rdv_letter_job {
 	enum rdv_reason reason;
 	uint32_t partition, generation;
 	uint64_t seq, request, cause_seq;
-	struct rdv_buffer state; /* owns: STATE payload when the lane gave it */
-	char topic[201], plan[64];
-	uint8_t original[16]; /* replayed letter */
+	struct rdv_buffer state;               /* owns: STATE payload when the lane gave it */
+	char route[101], topic[201], plan[64]; /* route: also of an orphan, whose info has another name */
+	uint8_t original[16];                  /* replayed letter */
 	struct rdv_place body_place, state_place;
 	enum redrive_status put, answer;
 	bool returned, answered;
@@ -208,7 +208,7 @@ static void fill(struct making *m)
 	rdv_envelope_from(e, m->state, &m->body);
 	set_cluster(m);
 	e->topic = rdv_slice_text(l->topic);
-	e->route = rdv_slice_text(l->info->name);
+	e->route = rdv_slice_text(l->route);
 	e->partition = l->partition;
 	e->offset = l->seq;
 	e->reason = l->reason;
@@ -508,6 +508,7 @@ void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect)
 	l->cause_seq = effect->letter.cause_seq;
 	l->body_place = effect->letter.body;
 	l->state_place = effect->letter.state;
+	memcpy(l->route, s->name, sizeof l->route);
 	rdv_slice_to_text(rdv_slice_text(rdv_topic_name(s->feed->topic)), l->topic, sizeof l->topic);
 	rdv_buffer_init(&l->state, 0);
 	if (effect->letter.size)

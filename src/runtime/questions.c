@@ -440,6 +440,7 @@ void rdv_engine_metrics(struct rdv_engine *e, struct rdv_engine_metrics *out)
 	out->desk_waiting = rdv_desk_waiting(e->desk);
 	out->unread = atomic_load(&e->unread_now);
 	out->unread_total = atomic_load(&e->unread_total);
+	out->damaged_segments = atomic_load(&e->damaged_segments);
 	out->oldest_letter_ms = atomic_load(&e->oldest_letter_ms);
 	if (out->oldest_letter_ms)
 		out->oldest_letter_ms = rdv_mono_now().ms - out->oldest_letter_ms;

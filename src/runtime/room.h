@@ -297,7 +297,7 @@ struct rdv_engine {
 	size_t unread_count;
 	int64_t unread_said_ms, unread_review_ms;
 	_Atomic unsigned unread_now;
-	_Atomic uint64_t unread_total;
+	_Atomic uint64_t unread_total, damaged_segments;
 	uint64_t letters_left; /* by a drain, to the next start */
 	unsigned uncounting;   /* lanes that were discarded, whose records still count as live: the tail stays */
 	struct rdv_letter_job *oldest_letter, *newest_letter;
@@ -399,6 +399,8 @@ void rdv_flight_book(struct rdv_engine *e, struct rdv_flight *f);
 void rdv_flight_free_all(struct rdv_engine *e);
 /* Every open one. */
 void rdv_flight_each(struct rdv_engine *e, void (*each)(void *ctx, struct rdv_flight *f), void *ctx);
+/* Those of a block of 256, in slices; false: there is no such block. */
+bool rdv_flight_each_of(struct rdv_engine *e, size_t block, void (*each)(void *ctx, struct rdv_flight *f), void *ctx);
 /* As if it had never been dispatched: nobody has the call. The message is ready again, or waits. */
 void rdv_flight_take_back(struct rdv_engine *e, struct rdv_flight *f, int64_t delay);
 

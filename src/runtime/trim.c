@@ -9,15 +9,17 @@
  * records or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made
  * before it goes, in slices over many turns: there may be millions of keys and ids. Invariant: one tail at a time;
  * nothing is dropped before what replaces it is durable (the log sees to that by the ticket), nor while records of a
- * discarded lane are still being counted off. */
-#include "room.h"
+ * discarded lane are still being counted off. What cannot be read does not end the scan: lost.c. */
+#include "lost.h"
 #include <stdlib.h>
 
 #define PIECE_BYTES (1u << 20)
 #define LOOK_MS 100
 #define IDLE_MS 50
-#define SLICE 8192u      /* keys, ids and requests looked at in one turn */
-#define SLICE_OF_LANE 8u /* what a lane itself counts for */
+#define TRIES_MAX 20u      /* that the device fails to give a segment, */
+#define TRY_AGAIN_WAITS 45 /* so many waits for an unreadable message apart: 45 s */
+#define SLICE 8192u        /* keys, ids and requests looked at in one turn */
+#define SLICE_OF_LANE 8u   /* what a lane itself counts for */
 
 enum trim_stage { TRIM_IDLE, TRIM_SCAN, TRIM_PIECE, TRIM_END, TRIM_FAILED };
 
@@ -31,6 +33,9 @@ struct rdv_trim {
 	struct rdv_block *block; /* owns; PIECE */
 	int64_t look_ms;         /* core: when to look at the space again */
 	uint32_t dropped;        /* the last segment that was given up */
+	uint32_t failed;         /* the last one that could not be read at first, */
+	unsigned failures;       /* and how often the device failed to give it; core, but while a piece is scanned */
+	struct rdv_lost lost;    /* likewise */
 	/* core: how far the singles were rewritten */
 	bool rewriting;
 	struct rdv_strand *strand; /* the next one */
@@ -50,16 +55,31 @@ static void wait_change(struct rdv_trim *t, int ms)
 	pthread_cond_timedwait(&t->change, &t->mutex, &at);
 }
 
+/* What cannot be read is damaged. A device may recover: it is asked again for a quarter of an hour. */
+static bool is_lost(struct rdv_trim *t, enum redrive_status status)
+{
+	if (status == REDRIVE_IO && t->failures < TRIES_MAX) {
+		t->failures++;
+		return false;
+	}
+	return status == REDRIVE_IO || status == REDRIVE_CORRUPT || status == REDRIVE_NOT_FOUND;
+}
+
 static void scan_piece(struct rdv_engine *e, struct rdv_trim *t)
 {
 	struct rdv_block *block = NULL;
 	uint32_t next = 0;
 	struct rdv_position from = t->from;
 	enum redrive_status status;
+	bool lost;
 
 	pthread_mutex_unlock(&t->mutex);
 	status = rdv_log_scan(e->log, from, PIECE_BYTES, &block, &next);
+	lost = is_lost(t, status);
+	if (lost)
+		status = rdv_log_skip(e->log, from, &next);
 	pthread_mutex_lock(&t->mutex);
+	t->lost.damaged |= lost;
 	t->block = block;
 	t->next = next;
 	t->stage = status == REDRIVE_OK ? TRIM_PIECE : TRIM_FAILED;
@@ -155,7 +175,7 @@ static struct rdv_place place_of(const struct rdv_frame *frame)
 }
 
 /* Lanes that finished the message say so again behind it. */
-static void keep_body(struct rdv_engine *e, struct rdv_feed *feed, const struct rdv_frame *frame)
+void rdv_trim_keep_body(struct rdv_engine *e, struct rdv_feed *feed, const struct rdv_frame *frame)
 {
 	uint32_t entry;
 	bool owned = false;
@@ -215,7 +235,7 @@ static void take_piece(struct rdv_engine *e, struct rdv_trim *t)
 		struct rdv_feed *feed = frame.stream < e->stream_capacity ? e->streams[frame.stream].feed : NULL;
 
 		if (frame.type == RDV_RECORD_BODY && feed)
-			keep_body(e, feed, &frame);
+			rdv_trim_keep_body(e, feed, &frame);
 		else if (frame.type == RDV_RECORD_STATE)
 			keep_state(e, &frame);
 	}
@@ -276,6 +296,10 @@ static bool finish_tail(struct rdv_engine *e, struct rdv_trim *t)
 	if (status == REDRIVE_OK)
 		status = rewrite_marks(e, t->segment);
 	if (status == REDRIVE_OK && !e->failed) {
+		if (t->lost.damaged) {
+			rdv_log_set_aside(e->log);
+			rdv_lost_tell(e, &t->lost);
+		}
 		rdv_log_drop_tail(e->log, e->last_ticket);
 		t->dropped = t->segment;
 	}
@@ -300,17 +324,31 @@ static void look(struct rdv_engine *e, struct rdv_trim *t)
 	    (space.tail_live && !space.wants_trim))
 		return;
 	t->look_ms = 0;
+	if (t->failed != space.tail)
+		t->failures = 0;
 	pthread_mutex_lock(&t->mutex);
 	t->segment = space.tail;
+	t->lost = (struct rdv_lost){.segment = space.tail};
 	t->from = (struct rdv_position){space.tail, 0};
 	t->stage = space.tail_live ? TRIM_SCAN : TRIM_END;
 	pthread_cond_signal(&t->change);
 	pthread_mutex_unlock(&t->mutex);
 }
 
+/* Said once a segment. */
+static void try_later(struct rdv_engine *e, struct rdv_trim *t)
+{
+	if (t->failed != t->segment)
+		rdv_engine_say(e, 0, "the journal's segment %u cannot be read for trimming: it is tried again",
+			       t->segment);
+	t->failed = t->segment;
+	t->look_ms = e->now.mono.ms + TRY_AGAIN_WAITS * e->options.unread_wait_ms;
+}
+
 bool rdv_trim_step(struct rdv_engine *e)
 {
 	struct rdv_trim *t = e->trim;
+	enum rdv_lost_step step;
 	enum trim_stage stage;
 
 	if (!t || e->failed || e->stopping)
@@ -331,14 +369,14 @@ bool rdv_trim_step(struct rdv_engine *e)
 		stage = t->stage;
 		pthread_mutex_unlock(&t->mutex);
 	}
-	if (stage == TRIM_FAILED) {
-		rdv_engine_say(e, 0, "the journal's segment %u cannot be read for trimming", t->segment);
-		t->look_ms = e->now.mono.ms + 10000;
-	} else if (stage != TRIM_END || e->uncounting) {
+	if (stage == TRIM_FAILED)
+		try_later(e, t);
+	else if (stage != TRIM_END || e->uncounting)
 		return false;
-	} else if (!finish_tail(e, t)) {
+	else if (t->lost.damaged && (step = rdv_lost_step(e, &t->lost)) != RDV_LOST_SETTLED)
+		return step == RDV_LOST_GOES_ON;
+	else if (!finish_tail(e, t))
 		return true;
-	}
 	t->rewriting = false;
 	pthread_mutex_lock(&t->mutex);
 	t->stage = TRIM_IDLE;
