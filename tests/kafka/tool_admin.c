@@ -2,6 +2,7 @@
  * error, and that of each topic or partition in it. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tool.h"
 
 struct request {
@@ -40,6 +41,40 @@ static void check_topics(const rd_kafka_topic_result_t **results, size_t count)
 				  rd_kafka_topic_result_error_string(results[i]));
 }
 
+static bool has_leaders(rd_kafka_t *rk, const char *topic, int count)
+{
+	rd_kafka_topic_t *handle = rd_kafka_topic_new(rk, topic, NULL);
+	const struct rd_kafka_metadata *found;
+
+	tool_check(rd_kafka_metadata(rk, 0, handle, &found, TOOL_TIMEOUT_MS), "metadata");
+	bool all = !found->topics[0].err && found->topics[0].partition_cnt == count;
+	for (int i = 0; all && i < count; i++)
+		all = found->topics[0].partitions[i].leader >= 0;
+	rd_kafka_metadata_destroy(found);
+	rd_kafka_topic_destroy(handle);
+	return all;
+}
+
+static bool is_served(rd_kafka_t *rk, const char *topic, int count)
+{
+	int64_t low, high;
+	bool all = has_leaders(rk, topic, count);
+
+	for (int i = 0; all && i < count; i++)
+		all = !rd_kafka_query_watermark_offsets(rk, topic, i, &low, &high, TOOL_TIMEOUT_MS);
+	return all;
+}
+
+/* The controller answers before the brokers know of it, and a broker tells of a leader before it leads. */
+static void await_partitions(rd_kafka_t *rk, const char *topic, int count)
+{
+	for (int tries = 0; !is_served(rk, topic, count); tries++) {
+		if (tries == 600)
+			tool_fail("%s: %d partitions are not served", topic, count);
+		usleep(50000);
+	}
+}
+
 /* NAME=VALUE in two; *name is to be freed. */
 static void split(const char *text, char **name, char **value)
 {
@@ -69,6 +104,7 @@ void tool_create(const struct tool *t)
 	const rd_kafka_CreateTopics_result_t *result = rd_kafka_event_CreateTopics_result(answer(&r));
 	const rd_kafka_topic_result_t **topics = rd_kafka_CreateTopics_result_topics(result, &count);
 	check_topics(topics, count);
+	await_partitions(r.rk, t->arguments[0], (int)tool_number(t->arguments[1]));
 }
 
 void tool_delete(const struct tool *t)
@@ -101,6 +137,7 @@ void tool_grow(const struct tool *t)
 	const rd_kafka_CreatePartitions_result_t *result = rd_kafka_event_CreatePartitions_result(answer(&r));
 	const rd_kafka_topic_result_t **results = rd_kafka_CreatePartitions_result_topics(result, &count);
 	check_topics(results, count);
+	await_partitions(r.rk, t->arguments[0], (int)tool_number(t->arguments[1]));
 }
 
 static void check_resources(const rd_kafka_ConfigResource_t **resources, size_t count)
