@@ -101,6 +101,11 @@ class Kafka:
         [found] = self.run("topics")
         return {name: count for name, count in found.items() if not name.startswith("__")}
 
+    def in_sync(self, count):
+        """Has every partition so many replicas in sync?"""
+        [found] = self.run("in_sync")
+        return all(n >= count for partitions in found.values() for n in partitions)
+
     def private(self, topic, kind, route="r"):
         """The private topic of a route and a source topic, by its name's parts; the only one, since groups are fresh."""
         names = [name for name in self.topics() if name.startswith(f"redrive.{route}.") and name.endswith(f".{kind}")]

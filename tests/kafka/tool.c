@@ -22,6 +22,7 @@ static const struct verb {
 	{"describe", "TOPIC", "all settings", 1, tool_describe},
 	{"cut", "TOPIC PARTITION OFFSET", "delete what is before the offset", 3, tool_cut},
 	{"topics", "", "number of partitions by topic", 0, tool_topics},
+	{"in_sync", "", "number of replicas in sync of each partition, by topic", 0, tool_in_sync},
 	{"ends", "TOPIC", "first and next offset by partition", 1, tool_ends},
 	{"offsets", "GROUP TOPIC", "committed offsets by partition; waits for pending transactions", 2, tool_offsets},
 	{"commit", "GROUP TOPIC PARTITION OFFSET", "set the offset of a group without members", 4, tool_commit},

@@ -46,6 +46,7 @@ void tool_alter(const struct tool *t);
 void tool_describe(const struct tool *t);
 void tool_cut(const struct tool *t);
 void tool_topics(const struct tool *t);
+void tool_in_sync(const struct tool *t);
 void tool_ends(const struct tool *t);
 void tool_offsets(const struct tool *t);
 void tool_commit(const struct tool *t);

@@ -225,6 +225,24 @@ static void set_by_partition(json_t *object, int partition, json_t *value)
 	json_object_set_new(object, name, value);
 }
 
+/* How many replicas each partition has that are in sync. */
+void tool_in_sync(const struct tool *t)
+{
+	rd_kafka_t *rk = tool_consumer(t, "kafka-tool");
+	const struct rd_kafka_metadata *found;
+	json_t *out = json_object();
+
+	tool_check(rd_kafka_metadata(rk, 1, NULL, &found, TOOL_TIMEOUT_MS), "metadata");
+	for (int i = 0; i < found->topic_cnt; i++) {
+		const struct rd_kafka_metadata_topic *topic = &found->topics[i];
+		json_t *counts = json_array();
+		for (int p = 0; p < topic->partition_cnt; p++)
+			json_array_append_new(counts, json_integer(topic->partitions[p].isr_cnt));
+		json_object_set_new(out, topic->topic, counts);
+	}
+	tool_print(out);
+}
+
 void tool_ends(const struct tool *t)
 {
 	rd_kafka_t *rk = tool_consumer(t, "kafka-tool");
