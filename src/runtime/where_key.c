@@ -3,8 +3,10 @@
  * There may be ten million messages to look at, and no index of keys but where a route keeps the order of keys. So the
  * search is many short commands: each looks at SLICE entries on the core thread, which goes on with its work between
  * them, and the asker's own thread sorts what they found. One feed (topic partition) after the other, and of a feed one
- * lane after the other. Then the messages of the page are described, again in slices, and their keys read from the log.
- * A message that ends meanwhile is shown as ended. A position is feed stream << 40 | the next offset there. */
+ * lane after the other. Then the messages of the page are described, again in slices, and their keys read from the log:
+ * a lane may know a hash of 32 bits, so another key's message is found at times, and left out. One that ends meanwhile
+ * is shown as ended; whose body cannot be read, with its key unknown. A position is feed stream << 40 | the next offset
+ * there. */
 #include "room.h"
 #include <stdlib.h>
 
@@ -134,7 +136,7 @@ static enum redrive_status search_feed(struct rdv_engine *e, struct key_search *
 }
 
 /* Fills the page from *next on; *next is where the next one begins. */
-static enum redrive_status search(struct rdv_engine *e, struct key_search *q, uint64_t *next)
+static enum redrive_status fill(struct rdv_engine *e, struct key_search *q, uint64_t *next)
 {
 	uint64_t from = *next & ((1ull << OFFSET_BITS) - 1);
 	enum redrive_status status = REDRIVE_OK;
@@ -149,8 +151,41 @@ static enum redrive_status search(struct rdv_engine *e, struct key_search *q, ui
 			break;
 		}
 	}
-	for (size_t i = 0; i < q->count && status == REDRIVE_OK; i++)
+	return status;
+}
+
+static bool is_another(const struct key_search *q, const struct rdv_message_status *m)
+{
+	return m->key_known && (!m->has_key || m->key_size != q->key.size ||
+				(m->key_size && memcmp(m->key, q->key.data, m->key_size) != 0));
+}
+
+/* Reads the keys of the items from `first` on; those of other keys go. */
+static void keep_own(struct rdv_engine *e, struct key_search *q, size_t first)
+{
+	size_t kept = first;
+
+	for (size_t i = first; i < q->count; i++) {
 		rdv_where_read_key(e, &q->bodies[i], &q->items[i]);
+		if (is_another(q, &q->items[i]))
+			rdv_message_status_done(&q->items[i]);
+		else if (kept++ != i)
+			q->items[kept - 1] = q->items[i];
+	}
+	q->count = kept;
+}
+
+static enum redrive_status search(struct rdv_engine *e, struct key_search *q, uint64_t *next)
+{
+	enum redrive_status status;
+	size_t first;
+
+	do {
+		first = q->count;
+		status = fill(e, q, next);
+		if (status == REDRIVE_OK)
+			keep_own(e, q, first);
+	} while (status == REDRIVE_OK && *next && q->count < q->max);
 	return status;
 }
 
