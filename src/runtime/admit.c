@@ -86,6 +86,8 @@ void rdv_admit_topics(struct rdv_engine *e)
 	for (const struct rdv_route *r = e->routes; r; r = r->next) {
 		const struct rdv_dedupe_policy *dedupe = &r->options.lane.dedupe;
 
+		if (!r->topic)
+			continue; /* a broker's */
 		rdv_topic_reader(r->topic, dedupe->by == RDV_DEDUPE_OFF ? 0 : dedupe->ttl_ms);
 	}
 	rdv_topics_readers_end(e->topics);

@@ -12,7 +12,7 @@
  *       nobody reads any more, and are orphans.
  *
  * Core thread. */
-#include "room.h"
+#include "reload.h"
 
 static void link_made(struct rdv_engine *e, struct rdv_reload *q)
 {

@@ -26,6 +26,7 @@ static void put_record(struct rdv_engine *e, const struct rdv_effects *list, con
 		.length = (uint32_t)effect->record.size,
 	};
 	uint8_t *to = rdv_log_put(e->log, &frame);
+	struct rdv_strand *s;
 
 	if (!to) {
 		rdv_engine_fail(e, "a record is larger than a segment");
@@ -33,13 +34,18 @@ static void put_record(struct rdv_engine *e, const struct rdv_effects *list, con
 	}
 	if (frame.length)
 		memcpy(to, list->arena.data + effect->record.at, frame.length);
+	s = e->streams[frame.stream].strand;
 	if (effect->record.owns_state) {
 		struct rdv_place place = {frame.position.segment, frame.position.offset, frame.length};
 
 		rdv_lane_placed(effect->lane, effect->entry, place);
 		rdv_log_live(e->log, place.segment, 1, place.length);
 		count_delay(e, effect);
+		if (s->inlet)
+			rdv_inlet_count_live(s, place.length);
 	}
+	if (s->inlet)
+		rdv_inlet_record(e, s, effect, rdv_slice(to, frame.length));
 }
 
 /* Live frames of the tail, appended again. */
@@ -73,7 +79,7 @@ static void note_appended(struct rdv_engine *e, uint64_t ticket)
 
 		s->last_ticket = ticket;
 		rdv_lane_appended(s->lane, ticket);
-		if (s->unsynced)
+		if (s->unsynced || s->inlet) /* a broker says when those are durable */
 			continue;
 		if (e->unsynced_count == e->unsynced_capacity) {
 			size_t capacity = e->unsynced_capacity ? 2 * e->unsynced_capacity : 64;
@@ -140,8 +146,12 @@ static void touch_speakers(struct rdv_engine *e, const struct rdv_effects *list)
 
 static void release(struct rdv_engine *e, const struct rdv_effect *effect)
 {
+	struct rdv_strand *s = rdv_strand_of(e, effect->lane);
+
 	rdv_log_live(e->log, effect->released.segment, -(int32_t)effect->released.count,
 		     -(int64_t)effect->released.bytes);
+	if (s->inlet)
+		rdv_inlet_count_live(s, -(int64_t)effect->released.bytes);
 }
 
 static void alarm_people(struct rdv_engine *e, const struct rdv_effect *effect)

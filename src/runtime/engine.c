@@ -104,6 +104,15 @@ enum redrive_status rdv_engine_open(const struct rdv_engine_options *options, st
 	return REDRIVE_OK;
 }
 
+static enum redrive_status add_broker_route(struct rdv_engine *e, const struct rdv_route_options *route,
+					    struct rdv_error *error)
+{
+	struct rdv_route *made;
+	enum redrive_status status = rdv_route_add(e, route, &made, error);
+
+	return status == REDRIVE_OK ? rdv_inlet_attach(e, made, route->source, error) : status;
+}
+
 enum redrive_status rdv_engine_add_route(struct rdv_engine *e, const struct rdv_route_options *route,
 					 struct rdv_error *error)
 {
@@ -112,6 +121,8 @@ enum redrive_status rdv_engine_add_route(struct rdv_engine *e, const struct rdv_
 
 	if (e->stage != RDV_ENGINE_OPENED)
 		return rdv_error_set(error, REDRIVE_CONFLICT, "routes are added before the start, or by a reload");
+	if (route->source)
+		return add_broker_route(e, route, error);
 	if (topic && rdv_topic_partitions(topic) != route->partitions)
 		return rdv_error_set(error, REDRIVE_REFUSED,
 				     "route '%s': topic '%s' was made with %u partitions and cannot have %u",
@@ -168,7 +179,10 @@ static enum redrive_status open_everything(struct rdv_engine *e, struct rdv_erro
 	rdv_log_space(e->log, &space);
 	e->walked = space.head; /* recovery has seen everything */
 	for (struct rdv_route *r = e->routes; r && status == REDRIVE_OK; r = r->next)
-		status = rdv_route_lanes(e, r, error);
+		if (!r->inlet)
+			status = rdv_route_lanes(e, r, error);
+	if (status == REDRIVE_OK)
+		status = rdv_engine_mark_stale(e);
 	if (status == REDRIVE_OK)
 		status = rdv_loop_open_lanes(e, !e->clean);
 	if (status != REDRIVE_OK)
@@ -193,6 +207,8 @@ static enum redrive_status start_threads(struct rdv_engine *e, struct rdv_error 
 		status = rdv_loop_start(e, error);
 	if (status == REDRIVE_OK)
 		status = rdv_desk_start(e->desk, &runtime, error);
+	if (status == REDRIVE_OK)
+		status = rdv_inlets_start(e, error);
 	return status;
 }
 
@@ -275,6 +291,7 @@ void rdv_engine_stop(struct rdv_engine *e)
 	stage = e->stage;
 	pthread_mutex_unlock(&e->inbox);
 	if (e->thread_started && stage == RDV_ENGINE_RUNNING) {
+		rdv_inlets_stop(e);
 		(void)!call(e, begin_stop, NULL, RDV_ENGINE_STOPPING);
 		pthread_join(e->thread, NULL);
 		e->thread_started = false;
@@ -365,6 +382,8 @@ void rdv_engine_free(struct rdv_engine *e)
 		return;
 	if (e->thread_started || e->stage == RDV_ENGINE_RUNNING)
 		rdv_engine_stop(e);
+	rdv_inlets_free(e);
+	rdv_strands_rested(e);
 	free_strands(e); /* their lanes look at the windows */
 	free_routes(e, e->routes);
 	free_routes(e, e->gone);

@@ -7,6 +7,7 @@
 #ifndef RDV_RUNTIME_ENGINE_H
 #define RDV_RUNTIME_ENGINE_H
 #include "../brokers/embedded/topic.h"
+#include "../brokers/source.h"
 #include "../core/dispatcher.h"
 #include "../handlers/handler.h"
 
@@ -22,6 +23,8 @@ struct rdv_metadata {
 
 struct rdv_route_options { /* all borrowed until the call returns */
 	const char *name, *topic;
+	const struct rdv_source_maker *source; /* lives as long as the engine; NULL = the embedded queue, else
+						  `topic` and `partitions` are only what people are told */
 	uint32_t partitions;
 	const char *target; /* name of the target to join; NULL = by the handler (scheme, host, port; else the route
 			       itself) */

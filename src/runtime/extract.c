@@ -6,6 +6,7 @@
  * JSON text; null, objects and arrays are no values. Slices borrow from the body's payload or from `text`. Any thread,
  * never the core's for JSON: bodies may be large. */
 #include "room.h"
+#include "extract.h"
 #include <jansson.h>
 #include <stdlib.h>
 

@@ -9,6 +9,7 @@
  * that cannot be read now, for want of memory or descriptors, is given back without a charge; only one that is damaged
  * or gone ends as damaged. Core thread, except complete. */
 #include "room.h"
+#include "extract.h"
 #include <stdlib.h>
 
 #define BLOCK_FLIGHTS 256
@@ -94,6 +95,7 @@ static void end_flight(struct rdv_engine *e, struct rdv_flight *f)
 	f->route->open_calls--;
 	f->outlet->calls--;
 	f->seat->calls--;
+	f->strand->uses--;
 	f->seat->unit->wake.ms = 0;
 	f->wait_next = e->free_flights;
 	e->free_flights = f;
@@ -293,6 +295,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->route->open_calls++;
 	f->seat = s->route->seat;
 	f->seat->calls++;
+	s->uses++;
 	f->outlet = s->route->outlet;
 	f->outlet->calls++;
 	f->body = effect->dispatch.body;
@@ -308,7 +311,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->call.owner = f;
 	f->call.id = ++e->call_number;
 	f->call.route = f->info->name;
-	f->call.topic = f->info->topic;
+	f->call.topic = rdv_topic_name(s->feed->topic);
 	f->call.partition = s->feed->partition;
 	f->call.offset = effect->seq;
 	f->call.attempt = effect->dispatch.attempt;

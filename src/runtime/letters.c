@@ -10,6 +10,7 @@
  * that the device has failed for good, makes a letter without body, reason damaged. Putting is idempotent by letter id,
  * so repeating after a crash is safe. */
 #include "room.h"
+#include "extract.h"
 #include "../base/text.h"
 #include <sodium.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct rdv_letter_job {
 	char route[101], topic[201], plan[64]; /* route: also of an orphan, whose info has another name */
 	uint8_t original[16];                  /* replayed letter */
 	struct rdv_place body_place, state_place;
+	struct rdv_block *envelope, *body; /* own; of a broker's lane, when made */
 	enum redrive_status put, answer;
 	bool returned, answered;
 	bool looked_again; /* the places are those that trimming has left */
@@ -240,6 +242,11 @@ static enum redrive_status hand_in(struct making *m)
 		rdv_block_unref(body);
 		return REDRIVE_NO_MEMORY;
 	}
+	if (m->l->strand->inlet) { /* it goes by the broker */
+		m->l->envelope = envelope;
+		m->l->body = body;
+		return REDRIVE_OK;
+	}
 	return rdv_desk_put(m->l->engine->desk, envelope, body, stored, m->l->engine, (uint64_t)(uintptr_t)m->l);
 }
 
@@ -329,6 +336,9 @@ static void free_letter(struct rdv_engine *e, struct rdv_letter_job *l)
 	note_oldest(e);
 	for (int i = 0; i < 2; i++)
 		rdv_block_unref(l->job.reads[i].block);
+	rdv_block_unref(l->envelope);
+	rdv_block_unref(l->body);
+	l->strand->uses--;
 	rdv_buffer_done(&l->state);
 	rdv_route_info_unref(l->info);
 	free(l);
@@ -360,6 +370,16 @@ static void finish(struct rdv_engine *e, struct rdv_letter_job *l, enum redrive_
 		retry_later(e, l);
 }
 
+/* In one batch with the DONE that follows from it. */
+static void hand_to_broker(struct rdv_engine *e, struct rdv_letter_job *l)
+{
+	enum redrive_status status = rdv_inlet_letter(e, l->strand, l->envelope, l->body);
+
+	if (status == REDRIVE_OK)
+		l->envelope = l->body = NULL;
+	finish(e, l, status);
+}
+
 static void came_back(struct rdv_engine *e, struct rdv_job *job)
 {
 	struct rdv_letter_job *l = (struct rdv_letter_job *)job;
@@ -370,6 +390,10 @@ static void came_back(struct rdv_engine *e, struct rdv_job *job)
 			rdv_engine_say(e, 1, "a letter of route '%s' could not be stored: %s; it is tried again",
 				       l->info->name, redrive_status_text(l->put));
 		finish(e, l, l->put);
+		return;
+	}
+	if (l->strand->inlet) {
+		hand_to_broker(e, l);
 		return;
 	}
 	l->returned = true;
@@ -499,6 +523,7 @@ void rdv_letter_make(struct rdv_engine *e, const struct rdv_effect *effect)
 	list_letter(e, l);
 	l->engine = e;
 	l->strand = s;
+	s->uses++;
 	l->info = rdv_route_info_ref(s->route ? s->route->info : e->orphan_info);
 	l->reason = effect->letter.reason;
 	l->partition = s->feed->partition;

@@ -67,7 +67,7 @@ static void publish_to(struct rdv_engine *e, struct rdv_strand *s, const struct 
 		return;
 	}
 	rdv_strand_nudge(e, s);
-	if (s->route && m->key_hash && s->route->options.lane.order == RDV_ORDER_KEY)
+	if (s->route && m->key_hash && !s->inlet && s->route->options.lane.order == RDV_ORDER_KEY)
 		rdv_admit_note(e, s, m->key_hash);
 }
 
@@ -80,6 +80,8 @@ static void take_body(struct rdv_engine *e, const struct rdv_frame *frame, struc
 
 	if (!feed || frame->seq < feed->next_offset) /* nobody's, or re-appended by trimming */
 		return;
+	if (frame->stream != feed->stream) /* of a journal that was folded: its lane has it */
+		return;
 	feed->next_offset = frame->seq + 1;
 	if (rdv_body_decode_hint(frame->payload, &hint) != REDRIVE_OK)
 		return;
@@ -90,7 +92,11 @@ static void take_body(struct rdv_engine *e, const struct rdv_frame *frame, struc
 
 		if (!s->lane || frame->seq < s->start || frame->seq >= s->end)
 			continue;
+		if (s->inlet && !rdv_inlet_arrive(e, s, &m))
+			continue;
 		count_live(e, run, m.body.segment, m.body.length);
+		if (s->inlet)
+			rdv_inlet_count_live(s, m.body.length);
 		publish_to(e, s, &m);
 	}
 }
@@ -372,10 +378,12 @@ static bool turn(struct rdv_engine *e)
 	rdv_leases_step(e);
 	rdv_letter_answers(e);
 	take_commands(e);
+	rdv_inlets_take(e);
 	rdv_effects_run(e);
 	more = run_units(e) || more;
 	more = take_buffer(e) || more;
 	rdv_effects_run(e);
+	rdv_inlets_seal(e);
 	rdv_leases_settle(e);
 	rdv_letter_retry_due(e);
 	more = rdv_trim_step(e) || more;
@@ -404,6 +412,7 @@ static int64_t sleep_ms(const struct rdv_engine *e)
 			until = u->wake.ms;
 	if (e->drain_until && !e->cut && e->drain_until < until)
 		until = e->drain_until;
+	until = rdv_inlets_due(e, until);
 	return until > e->now.mono.ms ? until - e->now.mono.ms : 0;
 }
 

@@ -70,12 +70,13 @@ static const char *state_of(struct rdv_engine *e)
 static void describe_route(struct rdv_engine *e, struct route_question *q, const struct rdv_route *r)
 {
 	struct rdv_route_status *s = add_status(q, r->info->name, r->info->topic);
+	bool failed;
 
 	if (!s)
 		return;
 	q->by_number[r->number] = (uint32_t)q->count;
 	snprintf(s->target, sizeof s->target, "%s", r->seat->unit->name);
-	s->partitions = r->options.partitions;
+	s->partitions = r->inlet ? rdv_inlet_lane_count(r) : r->options.partitions;
 	s->handler = r->options.handler;
 	s->breaker_on = r->options.target_policy.breaker.on;
 	s->budget_on = r->options.target_policy.budget.on;
@@ -84,6 +85,8 @@ static void describe_route(struct rdv_engine *e, struct route_question *q, const
 	s->importance_high = r->options.importance_high;
 	rdv_target_status(r->seat->unit->target, e->now, &s->target_status);
 	s->state = state_of(e);
+	if (rdv_inlet_trouble(r, &failed, s->detail, sizeof s->detail) && failed && !e->failed)
+		s->state = "failed";
 	if (e->failed)
 		snprintf(s->detail, sizeof s->detail, "nothing can be recorded: the journal has failed");
 }

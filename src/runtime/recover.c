@@ -41,6 +41,8 @@ static enum redrive_status identify_lane(struct rdv_engine *e, const struct rdv_
 	id = identity_of(e, frame->stream);
 	if (!id)
 		return REDRIVE_NO_MEMORY;
+	id->stale = fields.topic.size >= sizeof RDV_INLET_TOPIC - 1 &&
+		    memcmp(fields.topic.data, RDV_INLET_TOPIC, sizeof RDV_INLET_TOPIC - 1) == 0;
 	id->partition = fields.partition;
 	id->partition_stream = fields.partition_stream;
 	rdv_slice_to_text(fields.route, id->route, sizeof id->route);
@@ -124,7 +126,7 @@ static bool is_discarded(struct rdv_engine *e, uint32_t stream)
 {
 	for (struct rdv_identity *id = e->identities; id; id = id->next)
 		if (id->stream == stream)
-			return id->discarded;
+			return id->discarded || id->stale;
 	return false;
 }
 
@@ -149,6 +151,8 @@ static enum redrive_status fold_all(void *ctx, const struct rdv_frame *frame, st
 
 	if (frame->type == RDV_RECORD_TOPIC || frame->type == RDV_RECORD_SEEN)
 		return rdv_topics_fold(e->topics, frame, error);
+	if (frame->type == RDV_RECORD_BODY && frame->stream < e->stream_capacity && e->streams[frame->stream].stale)
+		return REDRIVE_OK;
 	if (frame->type == RDV_RECORD_BODY) {
 		status = rdv_topics_fold(e->topics, frame, error);
 		if (status == REDRIVE_OK)
@@ -194,21 +198,75 @@ static enum redrive_status revive(struct rdv_engine *e, const struct rdv_identit
 	return REDRIVE_OK;
 }
 
+/* A broker's lane of an earlier run: the broker has the truth of it. */
+static enum redrive_status note_stale(struct rdv_engine *e, const struct rdv_identity *id)
+{
+	if (id->stream < RDV_INLET_STREAMS || !rdv_streams_reserve(e, id->stream))
+		return id->stream < RDV_INLET_STREAMS ? REDRIVE_CORRUPT : REDRIVE_NO_MEMORY;
+	for (uint32_t i = 0; i < RDV_INLET_STREAMS; i++)
+		e->streams[id->stream - i].stale = true;
+	return REDRIVE_OK;
+}
+
 enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *error)
 {
 	enum redrive_status status = REDRIVE_OK;
 
-	for (struct rdv_identity *id = e->identities; id && status == REDRIVE_OK; id = id->next)
-		if (!id->discarded)
+	for (struct rdv_identity *id = e->identities; id && status == REDRIVE_OK; id = id->next) {
+		if (id->stale)
+			status = note_stale(e, id);
+		else if (!id->discarded)
 			status = revive(e, id, error);
+	}
 	return status == REDRIVE_OK ? rdv_log_fold_again(e->log, fold_all, e, error) : status;
+}
+
+static enum redrive_status put_mark(struct rdv_engine *e, uint32_t stream, const struct rdv_lane_fields *fields,
+				    uint32_t *segment)
+{
+	struct rdv_frame frame = {.type = RDV_RECORD_LANE, .stream = stream, .seq = 1};
+	struct rdv_buffer bytes;
+	enum redrive_status status;
+
+	rdv_buffer_init(&bytes, 0);
+	rdv_lane_encode(fields, &bytes);
+	status = bytes.failed ? REDRIVE_NO_MEMORY : rdv_log_begin(e->log, RDV_LOG_OUTCOME, bytes.size, 1, 0);
+	if (status == REDRIVE_OK) {
+		frame.length = (uint32_t)bytes.size;
+		frame.hint_len = (uint16_t)bytes.size;
+		memcpy(rdv_log_put(e->log, &frame), bytes.data, bytes.size);
+		rdv_log_end(e->log, true, &e->last_ticket);
+		*segment = frame.position.segment;
+	}
+	rdv_buffer_done(&bytes);
+	return status;
+}
+
+/* Behind all their records, so that the mark is the last of them to be trimmed away. */
+enum redrive_status rdv_engine_mark_stale(struct rdv_engine *e)
+{
+	enum redrive_status status = REDRIVE_OK;
+
+	for (struct rdv_identity *id = e->identities; id && status == REDRIVE_OK; id = id->next) {
+		struct rdv_lane_fields fields = {
+			.route = rdv_slice_text(id->route),
+			.topic = rdv_slice_text(id->topic),
+			.partition = id->partition,
+			.partition_stream = id->partition_stream,
+			.discarded = true,
+		};
+
+		if (id->stale && !id->discarded)
+			status = put_mark(e, id->stream, &fields, &id->mark_segment);
+	}
+	return status;
 }
 
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s)
 {
+	char topic[RDV_LABEL_SIZE];
 	struct rdv_lane_fields fields = {
 		.route = rdv_slice_text(s->name),
-		.topic = rdv_slice_text(rdv_topic_name(s->feed->topic)),
 		.partition = s->feed->partition,
 		.partition_stream = s->feed->stream,
 		.start = s->end,
@@ -216,20 +274,8 @@ enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s)
 		.orphan = s->orphan,
 		.discarded = s->discarded,
 	};
-	struct rdv_frame frame = {.type = RDV_RECORD_LANE, .stream = s->stream, .seq = 1};
-	struct rdv_buffer bytes;
-	enum redrive_status status;
 
-	rdv_buffer_init(&bytes, 0);
-	rdv_lane_encode(&fields, &bytes);
-	status = bytes.failed ? REDRIVE_NO_MEMORY : rdv_log_begin(e->log, RDV_LOG_OUTCOME, bytes.size, 1, 0);
-	if (status == REDRIVE_OK) {
-		frame.length = (uint32_t)bytes.size;
-		frame.hint_len = (uint16_t)bytes.size;
-		memcpy(rdv_log_put(e->log, &frame), bytes.data, bytes.size);
-		rdv_log_end(e->log, true, &e->last_ticket);
-		s->mark_segment = frame.position.segment;
-	}
-	rdv_buffer_done(&bytes);
-	return status;
+	rdv_feed_label(s->feed, topic);
+	fields.topic = rdv_slice_text(topic);
+	return put_mark(e, s->stream, &fields, &s->mark_segment);
 }

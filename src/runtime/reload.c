@@ -5,7 +5,7 @@
  * order, handler kind) is refused, and all that the change needs is made: handlers, texts, targets and seats there,
  * topics, feeds and lanes, places in every table. Nobody sees any of it yet, so that a refusal only frees it. The
  * second half (apply.c) cannot fail. */
-#include "room.h"
+#include "reload.h"
 #include <stdlib.h>
 
 /* ---- the set by itself: the caller's thread ---- */
@@ -101,7 +101,7 @@ static const char *const kind_names[] = {"http", "exec", "callback", "lease"};
 static enum redrive_status check_change(const struct rdv_route *r, const struct rdv_route_options *o,
 					struct rdv_error *error)
 {
-	if (strcmp(r->info->topic, o->topic) != 0 || r->options.partitions != o->partitions)
+	if (!r->inlet != !o->source || strcmp(r->info->topic, o->topic) != 0 || r->options.partitions != o->partitions)
 		return rdv_error_set(error, REDRIVE_REFUSED, "route '%s': its source cannot change while it runs",
 				     o->name);
 	if (r->options.lane.order != o->lane.order)
@@ -135,6 +135,12 @@ static enum redrive_status gather(struct rdv_reload *q, enum redrive_status befo
 	return rdv_error_add(q->error, before == REDRIVE_OK ? status : before, why->text);
 }
 
+static enum redrive_status refuse_broker(const char *name, struct rdv_error *error)
+{
+	return rdv_error_set(error, REDRIVE_REFUSED,
+			     "route '%s': a route that reads from a broker begins and ends with the program", name);
+}
+
 /* Which routes stay, which are new. */
 static enum redrive_status check_all(struct rdv_engine *e, struct rdv_reload *q, struct rdv_change **by_names)
 {
@@ -146,6 +152,8 @@ static enum redrive_status check_all(struct rdv_engine *e, struct rdv_reload *q,
 			q->count ? bsearch(&wanted, by_names, q->count, sizeof(struct rdv_change *), by_name) : NULL;
 
 		r->kept = found;
+		if (!found && r->inlet)
+			status = refuse_broker(r->info->name, q->error);
 		if (found)
 			(*found)->route = r;
 	}
@@ -154,6 +162,8 @@ static enum redrive_status check_all(struct rdv_engine *e, struct rdv_reload *q,
 		struct rdv_error why = {""};
 
 		c->is_new = !c->route;
+		if (c->is_new && c->options->source)
+			return refuse_broker(c->options->name, q->error);
 		status = gather(q, status,
 				c->is_new ? check_partitions(e, c->options, &why)
 					  : check_change(c->route, c->options, &why),

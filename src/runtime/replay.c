@@ -20,10 +20,11 @@ static struct rdv_strand *strand_of(struct rdv_engine *e, const char *route, con
 	struct rdv_route *r = rdv_route_find(e, route);
 	struct rdv_strand *best = NULL;
 
-	if (!r || strcmp(r->info->topic, topic) != 0)
+	if (!r)
 		return NULL;
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (s->route != r || !s->lane || s->feed->partition != partition)
+		if (s->route != r || !s->lane || s->feed->partition != partition ||
+		    strcmp(rdv_topic_name(s->feed->topic), topic) != 0)
 			continue;
 		if (!best || (offset >= s->start && offset < s->end))
 			best = s;

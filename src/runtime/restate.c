@@ -46,7 +46,9 @@ static void restate_done(struct rdv_engine *e, struct rdv_job *job)
 	struct rdv_place now = place_now(r), again = again_at(e, &job->reads[0], now);
 
 	e->reads_open--;
+	r->strand->uses--;
 	if (again.segment) {
+		r->strand->uses++;
 		rdv_read_want(&job->reads[0], &again);
 		rdv_job_queue(e, job, true);
 		return;
@@ -70,6 +72,7 @@ void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect)
 	rdv_read_want(&r->job.reads[0], &effect->restate);
 	r->job.done = restate_done;
 	r->strand = rdv_strand_of(e, effect->lane);
+	r->strand->uses++;
 	r->seq = effect->seq;
 	r->entry = effect->entry;
 	rdv_job_queue(e, &r->job, true);

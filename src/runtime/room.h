@@ -22,6 +22,8 @@
 #include "../core/fingerprint.h"
 #include "../desk/desk.h"
 
+#define RDV_INLET_TOPIC "broker:" /* begins the topic's name in the LANE record of a broker's lane */
+#define RDV_LABEL_SIZE (sizeof RDV_INLET_TOPIC + 201)
 #define RDV_RECENT_MAX 16           /* durable buffers kept for their bodies, */
 #define RDV_PIECES_MAX 16           /* and pieces of the log */
 #define RDV_TURN_CALLS 1024u        /* dispatched or completed in one step: their effects stay in the cache */
@@ -29,6 +31,7 @@
 #define RDV_READS_MAX 16384u        /* outstanding, before new messages have to wait */
 #define RDV_HELD_MAX 100000u        /* messages of one key that may wait */
 #define RDV_UNRECORDED_MS 2000      /* nothing is dispatched when records are not durable for so long */
+#define RDV_RESTING_MAX 256         /* lanes of brokers that have gone lately */
 #define RDV_TICK_MS 1000            /* time is read at least so often */
 
 /* What other threads may look at while a call or job is open: never changed, counted by the core thread. */
@@ -84,7 +87,9 @@ struct rdv_strand {
 	uint32_t stream;
 	uint64_t start, end; /* offsets it is responsible for: [start, end) */
 	uint64_t epoch, last_ticket;
-	uint32_t mark_segment; /* of the record that says it is retired; 0 = none */
+	uint32_t mark_segment;        /* of the record that says it is retired; 0 = none */
+	struct rdv_inlet_lane *inlet; /* borrows; NULL = of the embedded queue */
+	uint32_t uses;                /* open calls, letters and reads that point to it */
 	bool touched, unsynced, orphan, discarded;
 	bool promised; /* its feed has a place for it */
 };
@@ -107,6 +112,7 @@ struct rdv_route {
 	struct rdv_topic *topic;
 	struct rdv_seat *seat;     /* owns */
 	struct rdv_outlet *outlet; /* owns */
+	struct rdv_inlet *inlet;   /* owns; NULL = of the embedded queue */
 	uint64_t open_calls;
 	int64_t lease_ms; /* core's mono when leases are to be looked at; lease handlers */
 	bool gone;        /* removed; waits for its open calls */
@@ -202,6 +208,7 @@ struct rdv_job_list { /* collected in a turn, handed over together */
 };
 
 struct rdv_stream_use {
+	bool stale; /* of a broker's lane of an earlier run: its records are nobody's */
 	struct rdv_feed *feed;
 	struct rdv_strand *strand;
 };
@@ -216,10 +223,11 @@ enum rdv_engine_stage { RDV_ENGINE_OPENED, RDV_ENGINE_RUNNING, RDV_ENGINE_STOPPI
 struct rdv_identity { /* of a lane, as the first pass over the log found it */
 	struct rdv_identity *next;
 	uint32_t stream, partition, partition_stream, mark_segment;
-	char route[101], topic[201];
+	char route[101], topic[RDV_LABEL_SIZE];
 	uint64_t start, end, epoch;
 	uint32_t opens;
 	bool orphan, discarded;
+	bool stale; /* a broker's lane of an earlier run */
 };
 
 /* The idempotency window of a route, by its name: all its lanes share it. */
@@ -252,6 +260,8 @@ struct rdv_engine {
 	struct rdv_outlet *old_outlets; /* owns; and given up, likewise */
 	struct rdv_outlet *old_leases;  /* owns; without calls, but pullers may still ask them */
 	struct rdv_strand *strands;
+	struct rdv_strand *resting[RDV_RESTING_MAX]; /* own, with their feeds */
+	size_t resting_at;
 	struct rdv_window *windows; /* owns; never freed before the end, as lanes outlive their routes */
 	struct rdv_feed *feeds;
 	struct rdv_stream_use *streams; /* by stream id */
@@ -349,6 +359,8 @@ void rdv_engine_set_limits(struct rdv_engine *e, const struct rdv_engine_options
 enum redrive_status rdv_engine_identify(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
 /* Second pass: everything, into the strands that exist by now. */
 enum redrive_status rdv_engine_recover(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+/* Lanes of brokers of an earlier run are marked as discarded. */
+enum redrive_status rdv_engine_mark_stale(struct rdv_engine *e) RDV_MUST_CHECK;
 /* Appends the record that retires a strand: orphan, adopted (by its new name) or discarded. */
 enum redrive_status rdv_strand_mark(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
 
@@ -358,6 +370,10 @@ struct rdv_feed *rdv_feed_find(struct rdv_engine *e, const struct rdv_topic *top
 struct rdv_feed *rdv_feed_new(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition);
 void rdv_feed_link(struct rdv_engine *e, struct rdv_feed *feed);
 void rdv_feed_free(struct rdv_feed *feed);
+void rdv_feed_label(const struct rdv_feed *feed, char out[RDV_LABEL_SIZE]); /* its topic, as LANE records name it */
+bool rdv_streams_reserve(struct rdv_engine *e, uint32_t stream);            /* room in the table of streams */
+void rdv_strand_rest(struct rdv_engine *e, struct rdv_strand *s); /* with its feed; both are in no table any more */
+void rdv_strands_rested(struct rdv_engine *e);
 /* Found or made and linked; NULL without memory. */
 struct rdv_feed *rdv_feed_of(struct rdv_engine *e, struct rdv_topic *topic, uint32_t partition);
 struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, struct rdv_route *route, uint32_t stream,
@@ -378,6 +394,30 @@ struct rdv_dedupe *rdv_window_of(struct rdv_engine *e, const char *name); /* a r
 /* ---- effects.c ---- */
 /* Flushes the touched lanes, appends all records as one batch, then does the rest, until nothing is left. */
 void rdv_effects_run(struct rdv_engine *e);
+
+/* ---- inlet*.c: routes whose messages come from a broker; inlet.h ---- */
+#define RDV_INLET_STREAMS 3u /* new messages, messages of its journal, records */
+enum redrive_status rdv_inlet_attach(struct rdv_engine *e, struct rdv_route *r, const struct rdv_source_maker *maker,
+				     struct rdv_error *error) RDV_MUST_CHECK;
+enum redrive_status rdv_inlets_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_inlets_stop(struct rdv_engine *e); /* leaves the groups; while the core thread runs. Not its thread */
+void rdv_inlets_free(struct rdv_engine *e);
+void rdv_inlets_take(struct rdv_engine *e); /* in a turn: what the sources say; */
+void rdv_inlets_seal(struct rdv_engine *e); /* and, when the turn's records are appended, the next batches */
+int64_t rdv_inlets_due(const struct rdv_engine *e, int64_t until);
+/* A record that has just been appended for its lane. */
+void rdv_inlet_record(struct rdv_engine *e, struct rdv_strand *s, const struct rdv_effect *effect,
+		      struct rdv_slice payload);
+void rdv_inlet_count_live(struct rdv_strand *s, int64_t bytes);
+/* A message of the broker is about to be given out; false: it was before. */
+bool rdv_inlet_arrive(struct rdv_engine *e, struct rdv_strand *s, const struct rdv_published *m);
+/* Takes both when OK. The letter goes with the batch of this turn's DONE. CLOSED: the lane writes nothing any more. */
+enum redrive_status rdv_inlet_letter(struct rdv_engine *e, struct rdv_strand *s, struct rdv_block *envelope,
+				     struct rdv_block *body) RDV_MUST_CHECK;
+/* What people are told of it: NULL = it works. */
+const char *rdv_inlet_trouble(const struct rdv_route *r, bool *failed, char *text, size_t size);
+uint32_t rdv_inlet_lane_count(const struct rdv_route *r);
+void rdv_unread_drop(struct rdv_engine *e, const struct rdv_strand *s); /* unread.c: a strand goes */
 
 /* ---- flight.c ---- */
 void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect);
@@ -456,14 +496,6 @@ void rdv_outcome_report(struct rdv_engine *e, const struct rdv_effect *effect);
 /* Reads the letter of a replay as a BODY payload: in a reader's thread. */
 void rdv_letter_fetch(struct rdv_job *job);
 
-/* ---- extract.c: any thread ---- */
-/* The value that a "header:NAME", "json:/pointer" or literal names; empty slice = none. `text` owns what is made. */
-struct rdv_slice rdv_extract(const char *spec, const struct rdv_body *body, struct rdv_buffer *text);
-bool rdv_dedupe_needs_json(const struct rdv_dedupe_policy *p);
-/* The dedupe key of a message; false: it has none. */
-bool rdv_dedupe_key(const struct rdv_dedupe_policy *p, const struct rdv_call *call, const struct rdv_body *body,
-		    struct rdv_buffer *text, struct rdv_slice *key);
-
 /* ---- loop.c ---- */
 /* Makes the loop, so that others may wake it; starts the core thread, when all that it looks at is there. */
 enum redrive_status rdv_loop_init(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;
@@ -535,34 +567,6 @@ enum redrive_status rdv_where_describe(struct rdv_engine *e, const struct rdv_fo
 				       struct rdv_message_status *out, struct rdv_place *body) RDV_MUST_CHECK;
 /* Any thread: the key of a live message, from its body. */
 void rdv_where_read_key(struct rdv_engine *e, const struct rdv_place *place, struct rdv_message_status *m);
-
-/* ---- apply.c: the second half of a reload ---- */
-struct rdv_change { /* of one route of the new set */
-	const struct rdv_route_options *options;
-	char *target;            /* owns: its name */
-	struct rdv_route *route; /* there already, or made here */
-	bool is_new;
-	struct rdv_route_info *info; /* owns until applied; of a route that stays */
-	struct rdv_outlet *outlet;   /* owns until applied; NULL = the old one stays */
-	struct rdv_unit *unit;
-	struct rdv_seat *seat;       /* owns until applied; NULL = the old one stays */
-	struct rdv_strand **strands; /* owns; of a new route */
-};
-struct rdv_reload {
-	const struct rdv_engine_options *limits; /* NULL = they stay */
-	const struct rdv_route_options *routes;
-	size_t count;
-	struct rdv_error *error;
-	struct rdv_change *changes; /* owns */
-	struct rdv_unit *units;     /* new ones */
-	struct rdv_feed *feeds;     /* new ones */
-	struct rdv_topic **topics;  /* new ones */
-	size_t topic_count;
-	uint64_t ticket;
-	enum redrive_status status;
-};
-/* Everything is there: nothing is refused any more. Should the journal take no record, the engine has failed. */
-void rdv_reload_apply(struct rdv_engine *e, struct rdv_reload *q);
 
 /* ---- trim.c ---- */
 enum redrive_status rdv_trim_start(struct rdv_engine *e, struct rdv_error *error) RDV_MUST_CHECK;

@@ -123,10 +123,10 @@ enum redrive_status rdv_route_check(const struct rdv_route_options *o, struct rd
 {
 	if (!valid_name(o->name))
 		return rdv_error_set(error, REDRIVE_INVALID, "a route's name is 1 to 100 of a-z 0-9 . _ -");
-	if (!valid_topic(o->topic))
+	if (!o->source && !valid_topic(o->topic))
 		return rdv_error_set(error, REDRIVE_INVALID,
 				     "route '%s': a topic's name is 1 to 200 of A-Z a-z 0-9 . _ -", o->name);
-	if (o->partitions < 1 || o->partitions > RDV_PARTITIONS_MAX)
+	if (!o->source && (o->partitions < 1 || o->partitions > RDV_PARTITIONS_MAX))
 		return rdv_error_set(error, REDRIVE_INVALID, "route '%s': 1 to %u partitions", o->name,
 				     RDV_PARTITIONS_MAX);
 	if (o->target_policy.concurrency < 1 || o->lane.retry.attempts < 1)

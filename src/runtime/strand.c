@@ -6,7 +6,7 @@
 #include "room.h"
 #include <stdlib.h>
 
-static bool have_stream(struct rdv_engine *e, uint32_t stream)
+bool rdv_streams_reserve(struct rdv_engine *e, uint32_t stream)
 {
 	size_t capacity = e->stream_capacity ? e->stream_capacity : 64;
 	struct rdv_stream_use *grown;
@@ -35,7 +35,7 @@ struct rdv_feed *rdv_feed_new(struct rdv_engine *e, struct rdv_topic *topic, uin
 {
 	struct rdv_feed *feed = calloc(1, sizeof *feed);
 
-	if (!feed || !have_stream(e, rdv_topic_stream(topic, partition))) {
+	if (!feed || !rdv_streams_reserve(e, rdv_topic_stream(topic, partition) + RDV_INLET_STREAMS)) {
 		free(feed);
 		return NULL;
 	}
@@ -52,6 +52,12 @@ void rdv_feed_link(struct rdv_engine *e, struct rdv_feed *feed)
 	feed->next = e->feeds;
 	e->feeds = feed;
 	e->streams[feed->stream].feed = feed;
+}
+
+void rdv_feed_label(const struct rdv_feed *feed, char out[RDV_LABEL_SIZE])
+{
+	snprintf(out, RDV_LABEL_SIZE, "%s%s", rdv_topic_is_foreign(feed->topic) ? RDV_INLET_TOPIC : "",
+		 rdv_topic_name(feed->topic));
 }
 
 void rdv_feed_free(struct rdv_feed *feed)
@@ -109,6 +115,7 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 				  uint64_t start, uint64_t epoch)
 {
 	struct rdv_strand *s = calloc(1, sizeof *s);
+	char topic[RDV_LABEL_SIZE];
 	uint64_t seed;
 
 	rdv_secret(&seed, sizeof seed);
@@ -118,10 +125,12 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 		.route = route, .feed = feed, .stream = stream, .start = start, .end = UINT64_MAX, .epoch = epoch};
 	if (route)
 		memcpy(s->name, route->info->name, sizeof s->name);
+	rdv_feed_label(feed, topic);
 	struct rdv_lane_options o = {
 		.stream = stream,
 		.route = s->name,
-		.topic = rdv_topic_name(feed->topic),
+		.topic = topic,
+		.from_broker = rdv_topic_is_foreign(feed->topic),
 		.partition = feed->partition,
 		.partition_stream = feed->stream,
 		.start = start,
@@ -160,6 +169,30 @@ void rdv_strand_free(struct rdv_strand *s)
 	free(s);
 }
 
+/* Questions that take several turns may still stand at it: its memory goes when many others have come after it. */
+void rdv_strand_rest(struct rdv_engine *e, struct rdv_strand *s)
+{
+	struct rdv_strand **place = &e->resting[e->resting_at++ % RDV_RESTING_MAX];
+	struct rdv_feed *feed = *place ? (*place)->feed : NULL;
+
+	rdv_strand_free(*place);
+	rdv_feed_free(feed);
+	rdv_lane_free(s->lane);
+	s->lane = NULL;
+	s->inlet = NULL;
+	*place = s;
+}
+
+void rdv_strands_rested(struct rdv_engine *e)
+{
+	for (size_t i = 0; i < RDV_RESTING_MAX; i++) {
+		struct rdv_feed *feed = e->resting[i] ? e->resting[i]->feed : NULL;
+
+		rdv_strand_free(e->resting[i]);
+		rdv_feed_free(feed);
+	}
+}
+
 enum redrive_status rdv_strand_promise(struct rdv_engine *e, struct rdv_strand *s)
 {
 	struct rdv_feed *feed = s->feed;
@@ -174,7 +207,7 @@ enum redrive_status rdv_strand_promise(struct rdv_engine *e, struct rdv_strand *
 		return REDRIVE_NO_MEMORY;
 	feed->strands = grown;
 	feed->capacity = capacity;
-	if (!have_stream(e, s->stream))
+	if (!rdv_streams_reserve(e, s->stream))
 		return REDRIVE_NO_MEMORY;
 	feed->promised++;
 	s->promised = true;

@@ -70,6 +70,13 @@ void rdv_unread_forget(struct rdv_engine *e, const struct rdv_flight *f)
 		forget(e, u);
 }
 
+void rdv_unread_drop(struct rdv_engine *e, const struct rdv_strand *s)
+{
+	for (size_t i = e->unread_count; i-- > 0;)
+		if (e->unread[i].strand == s)
+			forget(e, &e->unread[i]);
+}
+
 static bool is_live(struct rdv_engine *e, const struct rdv_unread *u)
 {
 	static const bool live[RDV_STATE_COUNT] = {
