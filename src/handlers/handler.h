@@ -22,6 +22,7 @@ struct rdv_call {
 	bool asked;  /* lease: `asker` is set */
 	uint64_t offset;
 	uint32_t attempt; /* 1 = first */
+	uint32_t lane;    /* the lane's stream: a route may have several with the same message */
 	uint64_t epoch;
 	struct rdv_wall first_failed_at;  /* ms 0 = none */
 	const char *replay;               /* plan id, NULL = none; borrows */
@@ -165,7 +166,7 @@ enum redrive_status rdv_lease_answer(struct rdv_handler *h, const char *token, c
 				     void *asker) RDV_MUST_CHECK;
 /* The message that a token was given out for, also when its lease is over. NOT_FOUND: unknown token. */
 struct rdv_lease_position {
-	uint32_t partition;
+	uint32_t lane;
 	uint64_t offset;
 	bool replay;
 };

@@ -134,7 +134,7 @@ static bool lease_one(struct lease *h, int64_t lease_for_ms, struct rdv_leased *
 	out->expires_at.ms = rdv_ms_add(now.wall.ms, lease_for_ms);
 	token.slot = ref;
 	token.serial = s->serial;
-	token.partition = s->call->partition;
+	token.lane = s->call->lane;
 	token.offset = s->call->offset;
 	token.replay = s->call->replay != NULL;
 	rdv_lease_token_write(h->secret, &token, out->token);
@@ -421,7 +421,7 @@ enum redrive_status rdv_lease_position(struct rdv_handler *base, const char *tok
 
 	if (!rdv_lease_token_read(((struct lease *)base)->secret, token, &t))
 		return REDRIVE_NOT_FOUND;
-	*out = (struct rdv_lease_position){.partition = t.partition, .offset = t.offset, .replay = t.replay};
+	*out = (struct rdv_lease_position){.lane = t.lane, .offset = t.offset, .replay = t.replay};
 	return REDRIVE_OK;
 }
 

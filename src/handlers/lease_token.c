@@ -1,6 +1,6 @@
 /* lease_token.c - unforgeable names of leases.
  *
- *	number 4 | slot 4 | serial 7 | partition 4, its top bit: a replay | offset 8 | SipHash-2-4 of these 27 bytes 8
+ *	number 4 | slot 4 | serial 7 | lane 4, its top bit: a replay | offset 8 | SipHash-2-4 of these 27 bytes 8
  *
  * as 70 hex digits, integers little-endian. The SipHash is keyed with a secret of one handler in one run, so a token of
  *an earlier run is as unknown as a guessed one; it is compared in constant time. Hex is libsodium's. Pure; any thread.
@@ -30,7 +30,7 @@ void rdv_lease_token_write(const uint8_t secret[16], const struct rdv_lease_toke
 	rdv_put_u32(bytes, token->number);
 	rdv_put_u32(bytes + 4, token->slot);
 	rdv_put_u64(bytes + 8, token->serial); /* its 8th byte is 0, and written over */
-	rdv_put_u32(bytes + 15, token->partition | (token->replay ? REPLAY : 0));
+	rdv_put_u32(bytes + 15, token->lane | (token->replay ? REPLAY : 0));
 	rdv_put_u64(bytes + 19, token->offset);
 	rdv_put_u64(bytes + SIGNED_BYTES, rdv_siphash(secret, rdv_slice(bytes, SIGNED_BYTES)));
 	sodium_bin2hex(text, DIGITS + 1, bytes, TOKEN_BYTES);
@@ -49,7 +49,7 @@ bool rdv_lease_token_read(const uint8_t secret[16], const char *text, struct rdv
 	token->slot = rdv_get_u32(bytes + 4);
 	token->serial = 0;
 	memcpy(&token->serial, bytes + 8, 7);
-	token->partition = rdv_get_u32(bytes + 15) & ~REPLAY;
+	token->lane = rdv_get_u32(bytes + 15) & ~REPLAY;
 	token->replay = rdv_get_u32(bytes + 15) & REPLAY;
 	token->offset = rdv_get_u64(bytes + 19);
 	return true;

@@ -6,8 +6,8 @@
 struct rdv_lease_token {
 	uint32_t number; /* of the handler */
 	uint32_t slot;
-	uint64_t serial;    /* below 2^56 */
-	uint32_t partition; /* of the message, below 2^31 */
+	uint64_t serial; /* below 2^56 */
+	uint32_t lane;   /* of the message, below 2^31 */
 	uint64_t offset;
 	bool replay;
 };

@@ -313,6 +313,7 @@ void rdv_flight_dispatch(struct rdv_engine *e, const struct rdv_effect *effect)
 	f->call.route = f->info->name;
 	f->call.topic = rdv_topic_name(s->feed->topic);
 	f->call.partition = s->feed->partition;
+	f->call.lane = s->stream;
 	f->call.offset = effect->seq;
 	f->call.attempt = effect->dispatch.attempt;
 	f->call.epoch = s->epoch;

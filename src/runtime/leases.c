@@ -210,11 +210,9 @@ void rdv_leases_step(struct rdv_engine *e)
 
 static struct rdv_strand *strand_of(struct rdv_engine *e, const struct rdv_outlet *o, struct rdv_lease_position at)
 {
-	for (struct rdv_strand *s = e->strands; s; s = s->next)
-		if (s->route && s->route->outlet == o && s->lane && s->feed->partition == at.partition &&
-		    at.offset >= s->start && at.offset < s->end)
-			return s;
-	return NULL;
+	struct rdv_strand *s = at.lane < e->stream_capacity ? e->streams[at.lane].strand : NULL;
+
+	return s && s->route && s->route->outlet == o && s->lane ? s : NULL;
 }
 
 static void be_late(struct rdv_engine *e, struct rdv_outlet *o, struct rdv_lease_verdict *v)

@@ -97,6 +97,7 @@ static inline struct rdv_call *kit_call(uint64_t id, const struct rdv_body *m)
 	c->route = "orders";
 	c->topic = "order.create";
 	c->partition = 2;
+	c->lane = 77;
 	c->offset = id;
 	c->attempt = 1;
 	c->epoch = 7;

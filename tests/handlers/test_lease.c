@@ -340,6 +340,7 @@ static void each_without_lock(void *ctx, const struct rdv_leased *leased)
 	assert_false(rdv_lease_is_offered(w->handler, leased->call)); /* takes the handler's lock */
 	assert_int_equal(rdv_lease_position(w->handler, leased->token, &at), REDRIVE_OK);
 	assert_int_equal(at.offset, leased->call->offset);
+	assert_int_equal(at.lane, leased->call->lane);
 	assert_int_equal(rdv_lease_expire(w->handler, in(100000)), 0);
 	assert_int_equal(kit_count(&w->sink), 0);
 }

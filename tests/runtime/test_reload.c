@@ -1,5 +1,6 @@
 /* test_reload.c - routes that come, change and go while the engine runs; lanes that they leave behind. */
 #include "harness.h"
+#include "runtime/room.h"
 
 #define T "orders"
 
@@ -219,6 +220,79 @@ static void a_removed_route_leaves_lanes_that_another_adopts(void **state)
 	remove_dir(dir);
 }
 
+struct leased { /* two, each of another lane */
+	unsigned count;
+	uint32_t lanes[2];
+	char tokens[2][RDV_LEASE_TOKEN_SIZE];
+};
+
+static void on_leased(void *ctx, const struct rdv_leased *l)
+{
+	struct leased *seen = ctx;
+
+	assert_true(seen->count < 2);
+	seen->lanes[seen->count] = l->call->lane;
+	memcpy(seen->tokens[seen->count++], l->token, sizeof seen->tokens[0]);
+}
+
+struct lane_question {
+	uint32_t lane;
+	struct rdv_where where;
+};
+
+static void ask_lane(struct rdv_engine *e, void *ctx)
+{
+	struct lane_question *q = ctx;
+
+	assert_int_equal(rdv_lane_where(e->streams[q->lane].strand->lane, e->now, 0, &q->where), REDRIVE_OK);
+}
+
+static enum rdv_state state_in(struct rdv_engine *e, uint32_t lane)
+{
+	struct lane_question q = {.lane = lane};
+
+	assert_int_equal(rdv_engine_call(e, ask_lane, &q), REDRIVE_OK);
+	return q.where.state;
+}
+
+static void a_late_verdict_is_for_the_lane_that_gave_the_lease(void **state)
+{
+	char *dir = new_dir();
+	struct rdv_route_options o[2] = {route_options("old", T, NULL), route_options("new", T, NULL)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct leased seen = {0};
+	struct rdv_handler *lease;
+	struct rdv_error error = {0};
+	struct rdv_engine *e;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		o[i].handler = RDV_HANDLER_LEASE;
+		o[i].lease = (struct rdv_lease_options){.lease_for_ms = 30000, .max = 10};
+		o[i].lane.retry.base_ms = o[i].lane.retry.cap_ms = 3600000;
+	}
+	e = start_engine(&eo, o, 2);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	assert_int_equal(rdv_engine_reload(e, NULL, &o[1], 1, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_adopt(e, "old", "new", &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_lease_handler(e, "new", &lease), REDRIVE_OK);
+	while (seen.count < 2)
+		assert_int_equal(rdv_lease_take(lease, 1, 10000, 50, on_leased, &seen), REDRIVE_OK);
+	assert_int_not_equal(seen.lanes[0], seen.lanes[1]);
+	WAIT_ACCOUNT(e, "new", timeouts, 2);
+	for (int i = 0; i < 2; i++) {
+		struct rdv_lease_verdict v = {
+			.token = seen.tokens[i],
+			.answer = {.explicit_verdict = true, .verdict = RDV_ACK, .exit_code = -1}};
+
+		assert_int_equal(rdv_engine_lease_verdict(e, &v), REDRIVE_OK);
+		assert_int_equal(state_in(e, seen.lanes[i]), RDV_STATE_ACKED);
+		assert_int_equal(state_in(e, seen.lanes[1]), i ? RDV_STATE_ACKED : RDV_STATE_WAITING);
+	}
+	rdv_engine_free(e);
+	remove_dir(dir);
+}
+
 static void discarded_lanes_are_gone_for_good(void **state)
 {
 	char *dir = new_dir();
@@ -267,6 +341,7 @@ int main(void)
 		cmocka_unit_test(a_new_route_starts_at_the_next_offset),
 		cmocka_unit_test(a_changed_policy_counts_for_messages_that_wait),
 		cmocka_unit_test(a_removed_route_leaves_lanes_that_another_adopts),
+		cmocka_unit_test(a_late_verdict_is_for_the_lane_that_gave_the_lease),
 		cmocka_unit_test(discarded_lanes_are_gone_for_good),
 	};
 
