@@ -199,6 +199,32 @@ class Topic:
         self.kafka.run("cut", self.name, partition, offset)
 
 
+# ---- what no client would write ----
+
+def crc32c(data):
+    value = 0xffffffff
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+    return value ^ 0xffffffff
+
+
+def rewrite_batches(node, topic, partition, change):
+    """Calls change(first offset, attributes, rest) for each record batch in the first segment that a stopped node keeps of a
+    partition; it gives the new attributes and rest, of the same length. Brokers give out batches as they lie on disk."""
+    file = node.place / "data" / f"{topic.name}-{partition}" / f"{0:020}.log"
+    data, at, found = bytearray(file.read_bytes()), 0, 0
+    while at + 61 <= len(data):  # first offset 8, length 4, epoch 4, magic 1, crc 4, attributes 2, ...
+        end = at + 12 + int.from_bytes(data[at + 8:at + 12], "big")
+        attributes, rest = change(int.from_bytes(data[at:at + 8], "big"), int.from_bytes(data[at + 21:at + 23], "big"), bytes(data[at + 23:end]))
+        data[at + 21:at + 23], data[at + 23:end] = attributes.to_bytes(2, "big"), rest
+        data[at + 17:at + 21] = crc32c(bytes(data[at + 21:end])).to_bytes(4, "big")
+        at, found = end, found + 1
+    file.write_bytes(data)
+    return found
+
+
 class Producer:
     """Numbered messages at a rate in the background, until stop(); what was acknowledged is then in `count`."""
 

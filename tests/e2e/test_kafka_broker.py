@@ -3,7 +3,7 @@
 their own."""
 import time
 
-from kafka_lib import Broker, Group, Judge, Kafka, Producer, letters_of, small
+from kafka_lib import Broker, Group, Judge, Kafka, Producer, letters_of, rewrite_batches, small
 from lib import Server, equal, main, test, until
 
 QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000", "transaction.timeout.ms": "10000",
@@ -93,6 +93,27 @@ def coordinators_move(redrive):
             count = producer.stop()
             everything(judge, instances, topic, count)
             print(f"# {count} messages: {judge}", flush=True)
+
+
+@test
+def batches_that_nobody_can_unpack_are_said_and_stay(redrive):
+    """One of an unknown compression, one whose compressed bytes are damaged: their partitions stand, the others go on."""
+    with Broker() as broker, Judge(keys=10) as judge:
+        kafka = Kafka(redrive, broker)
+        topic = kafka.topic(3)
+        topic.put(*[{"key": f"k{p}", "value": f"k{p} {p} {'.' * 500}", "partition": p} for p in range(3)], settings=["compression.type=zstd"])
+        broker.stop()
+        node = broker.nodes[0]
+        equal(rewrite_batches(node, topic, 0, lambda offset, attributes, rest: (attributes & ~7 | 6, rest)), 1, "batches")
+        equal(rewrite_batches(node, topic, 1, lambda offset, attributes, rest: (attributes, rest[:60] + bytes(len(rest) - 60))), 1, "batches")
+        broker.start()
+        with group(redrive, kafka, topic, judge) as instances:
+            until(lambda: judge.finished() == 1, why=f"the third partition: {judge}")
+            topic.put({"key": "k2", "value": "k2 12 ", "partition": 2})
+            until(lambda: judge.finished() == 2, why=f"it goes on: {judge}")
+            until(lambda: instances[0].route("r").get("detail"), why="the route says it")
+            equal([topic.offsets().get(p, 0) for p in (0, 1)], [0, 0], "offsets: nothing is skipped")
+            assert instances[0].process.poll() is None, "it lives"
 
 
 @test
