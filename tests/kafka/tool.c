@@ -28,8 +28,11 @@ static const struct verb {
 	{"commit", "GROUP TOPIC PARTITION OFFSET", "set the offset of a group without members", 4, tool_commit},
 	{"group", "GROUP", "state and members", 1, tool_group},
 	{"produce", "TOPIC COUNT KEYS [RATE [FIRST [SIZE]]]",
-	 "numbered messages: value \"kN SEQ ...\", key \"kN\" with N = SEQ mod KEYS (0: null keys); until SIGTERM", 3,
-	 tool_produce},
+	 "numbered messages: value \"kN SEQ WALL_MS ...\", key \"kN\" with N = SEQ mod KEYS (0: null keys); until "
+	 "SIGTERM",
+	 3, tool_produce},
+	{"follow", "PERIOD_MS DEAD_TOPIC [GROUP TOPIC]...", "lag of groups and what is dead, until SIGTERM", 2,
+	 tool_follow},
 	{"put", "TOPIC", "messages from standard input, one JSON object a line", 1, tool_put},
 	{"read", "TOPIC [read_uncommitted]", "all that is visible now, one JSON object a line", 1, tool_read},
 };

@@ -55,4 +55,6 @@ void tool_group(const struct tool *t);
 void tool_produce(const struct tool *t);
 void tool_put(const struct tool *t);
 void tool_read(const struct tool *t);
+/* ---- tool_follow.c ---- */
+void tool_follow(const struct tool *t);
 #endif

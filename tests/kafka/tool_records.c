@@ -37,11 +37,11 @@ static void finish(const struct tool *t, rd_kafka_t *rk)
 			     (json_int_t)t->sent->failed));
 }
 
-static int64_t mono_us(void)
+static int64_t clock_us(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
 }
 
@@ -49,7 +49,7 @@ static int64_t mono_us(void)
 static void keep_rate(rd_kafka_t *rk, int64_t start_us, int64_t done, int64_t rate)
 {
 	for (;;) {
-		int64_t wait = start_us + done * 1000000 / rate - mono_us();
+		int64_t wait = start_us + done * 1000000 / rate - clock_us(CLOCK_MONOTONIC);
 		if (wait <= 0 || ended)
 			return;
 		rd_kafka_poll(rk, wait < 1000 ? 1 : (int)(wait / 1000 < 50 ? wait / 1000 : 50));
@@ -78,7 +78,7 @@ void tool_produce(const struct tool *t)
 
 	for (int i = 1; i < t->argument_count && i <= 5; i++)
 		given[i - 1] = tool_number(t->arguments[i]);
-	int64_t count = given[0], keys = given[1], rate = given[2], first = given[3], start = mono_us();
+	int64_t count = given[0], keys = given[1], rate = given[2], first = given[3], start = clock_us(CLOCK_MONOTONIC);
 	size_t size = (size_t)given[4];
 	char *value = calloc(1, size + 64), key[32];
 	signal(SIGTERM, on_signal);
@@ -86,7 +86,8 @@ void tool_produce(const struct tool *t)
 	for (int64_t i = 0; i < count && !ended; i++) {
 		int64_t seq = first + i, number = keys ? seq % keys : 0;
 		snprintf(key, sizeof key, "k%lld", (long long)number);
-		int used = snprintf(value, 64, "%s %lld ", key, (long long)seq);
+		int used = snprintf(value, 64, "%s %lld %lld ", key, (long long)seq,
+				    (long long)(clock_us(CLOCK_REALTIME) / 1000));
 		if ((size_t)used < size)
 			memset(value + used, '.', size - (size_t)used);
 		produce_one(rk, t->arguments[0], keys ? key : NULL, value, size > (size_t)used ? size : (size_t)used);
@@ -107,6 +108,8 @@ static int digit(char c)
 		tool_fail("hexadecimal digits in lower case are wanted");
 	return (int)(at - digits);
 }
+
+/* ---- any message ---- */
 
 struct bytes {
 	char *data; /* NULL = null; owns */
