@@ -25,6 +25,22 @@ enum rdv_inlet_stage {
 	RDV_INLET_LOST     /* nothing of it is written any more */
 };
 
+enum rdv_checkpoint_stage {
+	RDV_CHECKPOINT_NONE,
+	RDV_CHECKPOINT_BEGIN,    /* the next batch is its first */
+	RDV_CHECKPOINT_RECORDS,  /* the lane's own are being written again, */
+	RDV_CHECKPOINT_MESSAGES, /* then its messages, */
+	RDV_CHECKPOINT_READING,  /* of which some are still read */
+	RDV_CHECKPOINT_WRITTEN,  /* the next batch is its last, */
+	RDV_CHECKPOINT_SENT      /* it is on its way */
+};
+struct rdv_inlet_checkpoint {
+	enum rdv_checkpoint_stage stage;
+	int64_t first; /* the journal's offset at which it began: what is before goes */
+	struct rdv_rewrite rewrite;
+	uint32_t at, reading;
+};
+
 struct rdv_inlet_lane {
 	struct rdv_inlet_lane *next;
 	struct rdv_inlet *inlet;
@@ -48,6 +64,8 @@ struct rdv_inlet_lane {
 	uint64_t live_bytes, full_key; /* full_key: hash of a key that holds too many; 0 = none */
 	uint64_t stuck_at;
 	int64_t stuck_ms, close_ms;
+	uint64_t journal_bytes; /* written since the last checkpoint began */
+	struct rdv_inlet_checkpoint checkpoint;
 	uint32_t reading;   /* bodies that are on their way into the journal */
 	uint32_t retire_at; /* how far its records are counted off */
 	bool retiring, holds_tail;
@@ -104,6 +122,10 @@ void rdv_inlet_lanes_step(struct rdv_engine *e, struct rdv_inlet *in);
 void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in); /* what the batch came to */
 void rdv_inlet_seal(struct rdv_engine *e, struct rdv_inlet *in); /* the next batch, if it is time */
 void rdv_inlet_drop_records(struct rdv_inlet_lane *in);
+/* ---- inlet_checkpoint.c ---- */
+void rdv_inlet_checkpoint_step(struct rdv_engine *e, struct rdv_inlet_lane *in);
+void rdv_inlet_checkpoint_sealed(struct rdv_inlet_lane *in);
+void rdv_inlet_checkpoint_durable(struct rdv_inlet_lane *in, int64_t first); /* first: of the batch's records */
 /* ---- inlet_record.c: what goes into the next batch ---- */
 void rdv_inlet_settle_stuck(struct rdv_engine *e, struct rdv_inlet_lane *in);
 bool rdv_inlet_put(struct rdv_inlet_lane *in, uint8_t type, uint64_t seq, struct rdv_slice payload);

@@ -95,6 +95,7 @@ static bool seal_lane(struct rdv_inlet_lane *l, struct rdv_source_write *out)
 	out->records = rdv_buffer_as_slice(&l->sent);
 	l->position_sent = position;
 	l->dirty = false;
+	rdv_inlet_checkpoint_sealed(l);
 	return good;
 }
 
@@ -204,5 +205,9 @@ void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in)
 			continue;
 		rdv_lane_durable(l->strand->lane, e->now, in->ticket, e->effects);
 		rdv_strand_nudge(e, l->strand);
+		rdv_inlet_checkpoint_durable(l, in->batch.writes[i].journal_first);
 	}
+	if (status == REDRIVE_TOO_LARGE)
+		rdv_engine_say(e, 0, "route %s: the broker takes no record of that size: nothing more is recorded",
+			       in->route->info->name);
 }

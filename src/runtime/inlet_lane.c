@@ -144,6 +144,7 @@ static void do_fold(struct rdv_engine *e, void *ctx)
 	for (size_t i = 0; i < f->count && f->status == REDRIVE_OK; i++) {
 		const struct rdv_source_record *r = &f->records[i];
 
+		l->journal_bytes += r->payload.size;
 		if (!is_kept(r))
 			continue;
 		if (r->type == 0 || r->type >= RDV_RECORD_MAX)
@@ -505,6 +506,8 @@ void rdv_inlet_lanes_step(struct rdv_engine *e, struct rdv_inlet *inlet)
 		next = in->next;
 		if (in->stage == RDV_INLET_OPEN)
 			rdv_inlet_settle_stuck(e, in);
+		if (!inlet->sent)
+			rdv_inlet_checkpoint_step(e, in);
 		if (in->stage == RDV_INLET_CLOSING && (!in->strand->uses || e->now.mono.ms >= in->close_ms))
 			close_lane(e, in);
 		if (in->stage != RDV_INLET_LOST || in->source || in->strand->uses || inlet->sent || e->late)
