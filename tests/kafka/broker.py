@@ -2,6 +2,8 @@
 """broker.py - a real Apache Kafka for the tests: fetched once, formatted fresh, on free ports, gone afterwards.
 
     tests/kafka/broker.py --run -- COMMAND...     run COMMAND with REDRIVE_KAFKA=host:port of a broker that lives as long
+    tests/kafka/broker.py --control               a broker for a test in another language: a verb a line on standard input ("start",
+                                                  "stop", "kill", "pause", "resume"), its address as the answer; ends with the input
     tests/kafka/broker.py --fetch                 only make sure that the jars are there
     tests/kafka/broker.py --pin VERSION           write jars-VERSION.sha256 anew, after a version was added or changed
 
@@ -318,6 +320,17 @@ def run(version, nodes, command):
             return 130
 
 
+def control(version, nodes):
+    """Does what its standard input says; each answer is the address, the first one when the broker is ready."""
+    with Broker(nodes, version) as kafka:
+        verbs = {verb: getattr(kafka, verb) for verb in ("start", "stop", "kill", "pause", "resume")}
+        print(kafka.address, flush=True)
+        for line in sys.stdin:
+            verbs[line.strip()]()
+            print(kafka.address, flush=True)
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description="A real Apache Kafka for the tests.")
     parser.add_argument("--kafka", metavar="VERSION", default=default_version(), help=f"one of {', '.join(VERSIONS)}")
@@ -325,6 +338,7 @@ def main():
     parser.add_argument("--fetch", action="store_true", help="only fetch the jars")
     parser.add_argument("--pin", metavar="VERSION", help="write the checksums of a version's jars")
     parser.add_argument("--run", action="store_true", help="run the command after --")
+    parser.add_argument("--control", action="store_true", help="do what standard input says")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     if given.pin:
@@ -332,6 +346,9 @@ def main():
     if given.fetch:
         print(fetch(given.kafka))
         return 0
+    if given.control:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        return control(given.kafka, given.nodes)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not given.run or not command:
         parser.error("nothing to do: --run -- COMMAND, --fetch or --pin VERSION")

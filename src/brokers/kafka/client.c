@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include "../../base/clock.h"
 
 #define CLOSE_MS 5000
@@ -54,7 +55,7 @@ static const struct preset preferred[] = {
 static const struct preset needed[] = {
 	{CONSUMERS, "isolation.level", "read_committed"}, {CONSUMERS, "enable.auto.commit", "false"},
 	{CONSUMERS, "enable.auto.offset.store", "false"}, {CONSUMERS, "auto.offset.reset", "error"},
-	{CONSUMERS, "enable.partition.eof", "false"},     {CONSUMERS, "allow.auto.create.topics", "false"},
+	{CONSUMERS, "enable.partition.eof", "false"},     {ALL, "allow.auto.create.topics", "false"},
 	{WRITERS | PLAIN, "enable.idempotence", "true"},  {SINGLE, "batch.num.messages", "1"},
 };
 
@@ -74,12 +75,19 @@ static int level_of(int syslog_level)
 	return levels[syslog_level < 0 ? 0 : syslog_level > 7 ? 7 : syslog_level];
 }
 
+/* What the library remarks on, and is meant so. */
+static bool is_expected(const char *fac, const char *text)
+{
+	return (strcmp(fac, "CONFWARN") == 0 && strstr(text, "will be ignored by this")) ||
+	       (strcmp(fac, "TERMINATE") == 0 && strstr(text, "still in queue or transit"));
+}
+
 static void log_line(const rd_kafka_t *rk, int level, const char *fac, const char *text)
 {
 	struct handle *h = rk ? rd_kafka_opaque(rk) : NULL;
 	char line[1024];
 
-	if (!h || (strcmp(fac, "CONFWARN") == 0 && strstr(text, "will be ignored by this")))
+	if (!h || is_expected(fac, text))
 		return;
 	snprintf(line, sizeof line, "kafka: %s: %s", fac, text);
 	rdv_kafka_config_scrub(h->config, line);
@@ -175,9 +183,25 @@ static void free_handle(struct handle *h)
 	free(h);
 }
 
+/* Tokens are refreshed on the library's own thread: a writer that waits for its next work does not serve its handle. */
+static void refresh_tokens(rd_kafka_t *rk)
+{
+	rd_kafka_error_t *error = rd_kafka_sasl_background_callbacks_enable(rk);
+
+	rd_kafka_error_destroy(error); /* only where there is no such queue */
+}
+
+static bool has_tokens(const struct rdv_kafka_config *c)
+{
+	const char *one = rdv_kafka_config_setting(c, "sasl.mechanism");
+	const char *other = rdv_kafka_config_setting(c, "sasl.mechanisms");
+
+	return (one && strcasecmp(one, "OAUTHBEARER") == 0) || (other && strcasecmp(other, "OAUTHBEARER") == 0);
+}
+
 /* Takes the configuration in every case. */
-static enum redrive_status make(rd_kafka_conf_t *conf, enum rdv_kafka_role role, rd_kafka_t **out,
-				struct rdv_error *error)
+static enum redrive_status make(rd_kafka_conf_t *conf, const struct rdv_kafka_config *c, enum rdv_kafka_role role,
+				rd_kafka_t **out, struct rdv_error *error)
 {
 	bool consumes = CONSUMERS & 1u << role;
 	char text[512] = "";
@@ -186,6 +210,7 @@ static enum redrive_status make(rd_kafka_conf_t *conf, enum rdv_kafka_role role,
 		rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_FETCH);
 	if ((WRITERS | PLAIN) & 1u << role)
 		rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+	rd_kafka_conf_enable_sasl_queue(conf, has_tokens(c));
 	*out = rd_kafka_new(consumes ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER, conf, text, sizeof text);
 	if (!*out) {
 		bool machine = rd_kafka_last_error() == RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
@@ -195,6 +220,8 @@ static enum redrive_status make(rd_kafka_conf_t *conf, enum rdv_kafka_role role,
 	}
 	if (consumes)
 		rd_kafka_poll_set_consumer(*out);
+	if (has_tokens(c))
+		refresh_tokens(*out);
 	return REDRIVE_OK;
 }
 
@@ -216,7 +243,7 @@ enum redrive_status rdv_kafka_open(const struct rdv_kafka_config *c, enum rdv_ka
 	if (status)
 		rd_kafka_conf_destroy(conf);
 	else
-		status = make(conf, role, out, error);
+		status = make(conf, c, role, out, error);
 	if (!status)
 		return REDRIVE_OK;
 	if (error)

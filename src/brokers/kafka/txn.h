@@ -10,17 +10,17 @@
 
 struct rdv_kafka_txn;
 
-struct rdv_kafka_put { /* one record to produce */
+struct rdv_kafka_put { /* one record to produce; its bytes stay the caller's and unchanged until run returns */
 	const char *topic;
 	int32_t partition;
-	struct rdv_slice key, value; /* key.data NULL = null key */
+	struct rdv_slice key, value; /* data NULL = null */
 	rd_kafka_headers_t *headers; /* borrows: copied; NULL = none */
 	int64_t offset;              /* set when acknowledged */
 };
 struct rdv_kafka_moved { /* an offset to commit with it */
 	const char *topic;
 	int32_t partition;
-	int64_t offset;
+	int64_t offset; /* >= 0 */
 };
 struct rdv_kafka_step {
 	struct rdv_kafka_put *puts;
@@ -29,20 +29,31 @@ struct rdv_kafka_step {
 	size_t moved_count;
 	const rd_kafka_consumer_group_metadata_t *group; /* taken inside the last rebalance event; checked: generation
 							    >= 0, member not empty, else INTERNAL */
+	size_t too_large;                                /* with TOO_LARGE: which of `puts` */
 };
 
+/* The generation of a snapshot of the group. INTERNAL: it was taken outside of a generation (before the first
+ * rebalance, or after the member was lost), so that the broker would not fence by it, or its bytes are not known. */
+enum redrive_status rdv_kafka_generation(const rd_kafka_consumer_group_metadata_t *group, int32_t *out,
+					 struct rdv_error *error) RDV_MUST_CHECK;
+
 /* The handle is made by the first run, or anew after it died; id = transactional.id. `stop` is read while waiting: set,
- * every call ends soon with CLOSED. */
+ * every call ends soon with CLOSED: at once while records or the broker are waited for, after 5 s at most where the
+ * library cannot be interrupted. `c` and `stop` must outlive it. NULL without memory. */
 struct rdv_kafka_txn *rdv_kafka_txn_new(const struct rdv_kafka_config *c, const char *id, const _Atomic bool *stop);
 void rdv_kafka_txn_free(struct rdv_kafka_txn *t);
-/* init_transactions ahead of need (connections, metadata). Retries without end but for stop. */
+/* init_transactions ahead of need (connections, metadata). Retries without end but for stop; what keeps it is said to
+ * the configuration's `say`. REFUSED: the configuration will never work, error says why. */
 enum redrive_status rdv_kafka_txn_warm(struct rdv_kafka_txn *t, struct rdv_error *error) RDV_MUST_CHECK;
 /* OK: all is visible. CONFLICT: the broker refused the generation, nothing is visible and P is good for the next (the
  * caller waits for the next assignment, drops what left, and runs the rest again). UNKNOWN outcome is REDRIVE_FAILED: P
  * was renewed; whether this step is visible only OPEN and the fold can tell, so the caller reopens the lanes; it is
- * answered only when commit itself was interrupted. Everything else is tried again inside, without end, said through
- * `trouble` while it lasts (NULL text = over). CLOSED: stop. TOO_LARGE: a record is larger than the topic allows:
- * error names it. */
+ * answered only when commit itself was interrupted. BUSY: another producer took the id while no transaction of ours had
+ * expired; nothing is visible, and P is made anew by the next run only, since it would fence the other one in turn: the
+ * caller asks its consumer first (a fatal FENCED_INSTANCE_ID: a successor has our static name), then runs the step
+ * again. Everything else is tried again inside, without end, said through `trouble` while it lasts (NULL text = over).
+ * CLOSED: stop; of a commit under way the outcome is unknown. TOO_LARGE: a record is larger than the topic allows:
+ * error and step->too_large name it, nothing is visible. INTERNAL: the step breaks this contract. */
 enum redrive_status rdv_kafka_txn_run(struct rdv_kafka_txn *t, struct rdv_kafka_step *step,
 				      void (*trouble)(void *ctx, const char *why), void *ctx,
 				      struct rdv_error *error) RDV_MUST_CHECK;
