@@ -312,6 +312,18 @@ void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t ta
 	l->stopped = false;
 }
 
+enum redrive_status rdv_lane_adopted_by(struct rdv_lane *l, const char *route, bool start_before_call)
+{
+	char *name = copy_text(route);
+
+	if (!name)
+		return REDRIVE_NO_MEMORY;
+	free(l->route);
+	l->route = name;
+	l->start_before_call = start_before_call;
+	return REDRIVE_OK;
+}
+
 void rdv_lane_granted_by(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route)
 {
 	l->granted = target;

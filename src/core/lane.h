@@ -142,6 +142,9 @@ void rdv_lane_stop(struct rdv_lane *l);
 /* The lane goes on at another target (an orphan that is adopted, a handler at another host). Calls that are open then
  * were granted by the one that it leaves, and so are to be ended there: rdv_lane_granted_by. */
 void rdv_lane_move_to(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);
+/* An orphan has a route again: its name, and whether STARTED comes before its calls. Says nothing of target and policy.
+ */
+enum redrive_status rdv_lane_adopted_by(struct rdv_lane *l, const char *route, bool start_before_call) RDV_MUST_CHECK;
 /* Until it is said again, with NULL for the lane's own: the ends of calls (rdv_lane_verdict, _take_back, _damaged,
  * _dedupe) are booked at this target, for this route of it. */
 void rdv_lane_granted_by(struct rdv_lane *l, struct rdv_target *target, uint32_t target_route);

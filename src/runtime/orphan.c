@@ -91,6 +91,8 @@ enum redrive_status rdv_route_adopt_strand(struct rdv_engine *e, struct rdv_rout
 	bool paused = is_paused(e, r);
 
 	status = rdv_dispatcher_reserve(r->seat->unit->dispatcher, 1);
+	if (status == REDRIVE_OK)
+		status = rdv_lane_adopted_by(s->lane, r->info->name, r->options.handler == RDV_HANDLER_CALLBACK);
 	if (status != REDRIVE_OK)
 		return status;
 	rdv_slice_to_text(rdv_slice_text(r->info->name), s->name, sizeof s->name);

@@ -220,6 +220,100 @@ static void a_removed_route_leaves_lanes_that_another_adopts(void **state)
 	remove_dir(dir);
 }
 
+static void see_started(void *ctx, struct rdv_flight *f)
+{
+	unsigned *started = ctx;
+
+	*started += f->started;
+}
+
+static void count_started(struct rdv_engine *e, void *ctx)
+{
+	rdv_flight_each(e, see_started, ctx);
+}
+
+static void a_callback_of_a_lane_that_was_adopted_is_started_in_the_journal(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_route_options old = route_options("old", T, NULL), new = route_options("new", T, h);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_error error = {0};
+	struct rdv_engine *e;
+	unsigned started = 0;
+
+	(void)state;
+	old.handler = RDV_HANDLER_LEASE;
+	old.lease = (struct rdv_lease_options){.lease_for_ms = 30000, .max = 10};
+	e = start_engine(&eo, &old, 1);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	rdv_engine_free(e);
+	h->blocked = true;
+	e = start_engine(&eo, &new, 1);
+	assert_int_equal(rdv_engine_adopt(e, "old", "new", &error), REDRIVE_OK);
+	assert_true(handler_wait(h, &h->inside, 1));
+	assert_int_equal(rdv_engine_call(e, count_started, &started), REDRIVE_OK);
+	assert_int_equal(started, 1);
+	handler_block(h, false);
+	WAIT_ACCOUNT(e, "new", acked, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
+static void publish_much(struct rdv_engine *e)
+{
+	static const char body[60000];
+
+	for (int i = 0; i < 3; i++) {
+		struct rdv_message m = {.body = rdv_slice(body, sizeof body)};
+		struct rdv_published_at at;
+		struct rdv_error error = {0};
+
+		while (rdv_engine_publish_wait(e, rdv_slice_text("noise"), &m, 1, &at, &error) == REDRIVE_FULL)
+			status_of(e, "noise");
+	}
+}
+
+/* Its first record is written again behind the one that says who adopted it: that must not say the old name. */
+static void an_adopted_lane_stays_adopted_when_its_segment_goes(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new(), *noise = handler_new();
+	struct rdv_route_options old[2] = {route_options("old", T, h), route_options("noise", "noise", noise)};
+	struct rdv_route_options new[2] = {route_options("new", T, h), route_options("noise", "noise", noise)};
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_engine_metrics m = {0};
+	struct rdv_error error = {0};
+	struct rdv_engine *e;
+
+	(void)state;
+	eo.segment_size = 128u << 10;
+	eo.journal = 4u << 20;
+	old[0].lane.retry.base_ms = old[0].lane.retry.cap_ms = 3600000;
+	h->bad = 1;
+	e = start_engine(&eo, old, 2);
+	assert_int_equal(publish_keyed(e, T, NULL, "x", NULL), REDRIVE_OK);
+	WAIT_ACCOUNT(e, "old", waiting, 1);
+	publish_much(e);
+	assert_int_equal(rdv_engine_reload(e, NULL, new, 2, &error), REDRIVE_OK);
+	assert_int_equal(rdv_engine_adopt(e, "old", "new", &error), REDRIVE_OK);
+	rdv_engine_metrics(e, &m);
+	assert_int_equal(m.space.tail, 1);
+	for (int i = 0; i < 1000 && m.space.tail == 1; i++) {
+		publish_much(e);
+		rdv_engine_metrics(e, &m);
+	}
+	assert_true(m.space.tail > 1);
+	rdv_engine_free(e);
+	e = start_engine(&eo, new, 2);
+	assert_int_equal(status_of(e, "new").account.waiting, 1);
+	rdv_engine_free(e);
+	handler_free(h);
+	handler_free(noise);
+	remove_dir(dir);
+}
+
 struct leased { /* two, each of another lane */
 	unsigned count;
 	uint32_t lanes[2];
@@ -341,6 +435,8 @@ int main(void)
 		cmocka_unit_test(a_new_route_starts_at_the_next_offset),
 		cmocka_unit_test(a_changed_policy_counts_for_messages_that_wait),
 		cmocka_unit_test(a_removed_route_leaves_lanes_that_another_adopts),
+		cmocka_unit_test(a_callback_of_a_lane_that_was_adopted_is_started_in_the_journal),
+		cmocka_unit_test(an_adopted_lane_stays_adopted_when_its_segment_goes),
 		cmocka_unit_test(a_late_verdict_is_for_the_lane_that_gave_the_lease),
 		cmocka_unit_test(discarded_lanes_are_gone_for_good),
 	};
