@@ -35,9 +35,9 @@ TAIL = 40           # lines of a log that are shown
 LINE = re.compile(r"^(ok|not ok)\b(?: \d+)?(?: -)? ?(.*)$")
 REPORT = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
 SANITIZER_ENV = {
-    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:print_legend=0",
+    "ASAN_OPTIONS": "allocator_may_return_null=1:detect_leaks=1:detect_stack_use_after_return=1:print_legend=0",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    "TSAN_OPTIONS": f"halt_on_error=0:second_deadlock_stack=1:history_size=4:suppressions={ROOT}/tools/tsan.supp",
+    "TSAN_OPTIONS": f"allocator_may_return_null=1:halt_on_error=0:second_deadlock_stack=1:history_size=4:suppressions={ROOT}/tools/tsan.supp",
 }
 # End-to-end files that measure times or rates: nothing else runs beside them.
 ALONE = {"test_outage", "test_pitfalls", "test_replay"}

@@ -96,7 +96,7 @@ enum redrive_status rdv_workers_start(struct rdv_api *api, struct rdv_error *err
 /* Runs what waits, then ends the threads. */
 void rdv_workers_stop(struct rdv_api *api);
 /* Suspends the exchange, runs its operation on a worker, resumes it. false: they are stopping, nothing was done. */
-bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x);
+bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x, bool takes_long);
 
 /* router.c */
 const struct rdv_operation *rdv_operation_find(const char *method, const char *path, struct rdv_exchange *x,

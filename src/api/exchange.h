@@ -59,8 +59,11 @@ struct rdv_exchange {
 	struct rdv_buffer body;
 	uint64_t body_max, body_seen, body_counted; /* counted: its part of api->bodies */
 	const char *body_limit;                     /* what says body_max, for the one who sent more */
+	bool is_batch;                              /* the body is NDJSON */
 	bool body_too_large, no_room, answered, suspended;
 	bool on_worker, ran; /* a worker runs it; has run it to its end */
+	bool takes_long;     /* on a worker: it may take seconds */
+	bool again;          /* on a worker: the rest of it is for the connection's own thread */
 	int64_t sleep_ms;    /* of an operation on a worker: to sleep when it returns */
 	struct rdv_exchange *next_work;
 	bool tokens_used;     /* who: known by a token */

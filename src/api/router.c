@@ -135,35 +135,35 @@ static bool check_origin(struct rdv_exchange *x)
 	return host_good && origin_good && site_good;
 }
 
-static bool copy_token(struct rdv_token *to, const struct rdv_token *from)
+/* Who sent it. UNAUTHORIZED: nobody known; NO_MEMORY: known, but a scope that cannot be copied would be no scope. */
+static enum redrive_status identify(struct rdv_exchange *x, const char *header)
 {
-	*to = *from;
-	to->routes = from->route_count ? malloc(from->route_count * sizeof *from->routes) : NULL;
-	if (to->routes)
-		memcpy(to->routes, from->routes, from->route_count * sizeof *from->routes);
-	return to->routes || from->route_count == 0;
+	if (!x->api->tokens_needed) {
+		memcpy(x->who.name, "local", sizeof "local");
+		x->who.role = RDV_ROLE_ADMIN;
+		return REDRIVE_OK;
+	}
+	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
+		return REDRIVE_UNAUTHORIZED;
+	const char *text = header + 7 + strspn(header + 7, " ");
+	const struct rdv_token *token = rdv_tokens_find(&x->api->tokens, rdv_slice_text(text));
+	return token ? rdv_token_copy(token, &x->who) : REDRIVE_UNAUTHORIZED;
 }
 
 static bool check_token(struct rdv_exchange *x)
 {
 	struct rdv_api *api = x->api;
 	const char *header = rdv_exchange_header(x, "Authorization");
-	bool good = false;
 	pthread_rwlock_rdlock(&api->access);
 	x->tokens_used = api->tokens_needed;
-	if (!api->tokens_needed) {
-		memcpy(x->who.name, "local", sizeof "local");
-		x->who.role = RDV_ROLE_ADMIN;
-		good = true;
-	} else if (header && strncasecmp(header, "Bearer ", 7) == 0) {
-		const char *text = header + 7 + strspn(header + 7, " ");
-		const struct rdv_token *token = rdv_tokens_find(&api->tokens, rdv_slice_text(text));
-		good = token && copy_token(&x->who, token);
-	}
+	enum redrive_status status = identify(x, header);
 	pthread_rwlock_unlock(&api->access);
+	bool good = status == REDRIVE_OK;
 	if (!good && x->op->role == RDV_ROLE_NONE)
 		return true;
-	if (!good)
+	if (status == REDRIVE_NO_MEMORY)
+		rdv_reply_status(x, status, NULL);
+	else if (!good)
 		rdv_reply_problem(x, 401, NULL,
 				  header ? "this token is not known"
 					 : "send a token: Authorization: Bearer TOKEN (redrive token add makes one)");
@@ -214,7 +214,7 @@ static bool check_framing(struct rdv_exchange *x)
 static bool check_size(struct rdv_exchange *x)
 {
 	const char *type = rdv_exchange_header(x, "Content-Type"), *length = rdv_exchange_header(x, "Content-Length");
-	bool batch = type && strncasecmp(type, "application/x-ndjson", 20) == 0;
+	x->is_batch = x->op->body == RDV_BODY_MESSAGE && type && strncasecmp(type, "application/x-ndjson", 20) == 0;
 	x->body_limit = "this operation takes";
 	switch (x->op->body) {
 	case RDV_BODY_NONE:
@@ -224,8 +224,8 @@ static bool check_size(struct rdv_exchange *x)
 		x->body_max = 8 << 20;
 		break;
 	default:
-		x->body_max = batch ? x->api->batch_max : x->api->body_max;
-		x->body_limit = batch ? "limits.batch allows" : "limits.body allows";
+		x->body_max = x->is_batch ? x->api->batch_max : x->api->body_max;
+		x->body_limit = x->is_batch ? "limits.batch allows" : "limits.body allows";
 	}
 	rdv_buffer_init(&x->body, x->body_max + 1);
 	int64_t size = 0;

@@ -12,6 +12,7 @@
 #define POOL_THREADS 2u /* they never wait for anybody; more of them only take turns */
 #define POOL_SPARE                                                                                                     \
 	8192u /* beyond the largest head: the answer's headers, and our own answer to a head that is too large */
+#define PARSED_HERE (1u << 20) /* bytes of a batch: about 5 ms */
 #define CONNECTIONS_MAX 4096u
 #define IDLE_SECONDS 120u
 #define DISCARD_MAX (64u << 20)
@@ -90,6 +91,12 @@ static enum MHD_Result take_body(struct rdv_exchange *x, const char *data, size_
 	return x->body_seen > DISCARD_MAX + x->body_max ? MHD_NO : MHD_YES;
 }
 
+/* What waits, and what is large enough to hold up every other connection of this thread while it is parsed. */
+static bool is_for_worker(const struct rdv_exchange *x)
+{
+	return x->op->pace != RDV_PACE_QUICK || (x->is_batch && x->body.size > PARSED_HERE && !x->state);
+}
+
 static void run(struct rdv_exchange *x)
 {
 	x->suspended = false;
@@ -100,7 +107,7 @@ static void run(struct rdv_exchange *x)
 		rdv_reply_problem(x, 503, NULL, "too many bodies are being sent at a time: send this one again");
 	else if (x->body.failed)
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
-	else if (x->op->pace == RDV_PACE_QUICK || !rdv_workers_add(x->api, x))
+	else if (!is_for_worker(x) || !rdv_workers_add(x->api, x, x->op->pace != RDV_PACE_SLOW))
 		x->op->run(x);
 }
 

@@ -281,6 +281,19 @@ const struct rdv_token *rdv_tokens_find(const struct rdv_tokens *t, struct rdv_s
 	return found;
 }
 
+enum redrive_status rdv_token_copy(const struct rdv_token *from, struct rdv_token *out)
+{
+	void *routes = from->route_count ? calloc(from->route_count, sizeof *from->routes) : NULL;
+	*out = (struct rdv_token){.route_count = 0};
+	if (from->route_count && !routes)
+		return REDRIVE_NO_MEMORY;
+	*out = *from;
+	out->routes = routes;
+	if (routes)
+		memcpy(routes, from->routes, from->route_count * sizeof *from->routes);
+	return REDRIVE_OK;
+}
+
 bool rdv_token_covers(const struct rdv_token *t, const char *route)
 {
 	for (size_t i = 0; i < t->route_count; i++)

@@ -44,5 +44,7 @@ enum redrive_status rdv_tokens_add(struct rdv_tokens *t, const char *name, enum 
 enum redrive_status rdv_tokens_remove(struct rdv_tokens *t, const char *name) RDV_MUST_CHECK;
 /* The entry of a presented token, or NULL. Every entry is compared, in constant time. */
 const struct rdv_token *rdv_tokens_find(const struct rdv_tokens *t, struct rdv_slice presented);
+/* Name, role and scope; the routes of the copy are its own: free them. NO_MEMORY: an empty token. */
+enum redrive_status rdv_token_copy(const struct rdv_token *from, struct rdv_token *out) RDV_MUST_CHECK;
 bool rdv_token_covers(const struct rdv_token *t, const char *route);
 #endif

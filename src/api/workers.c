@@ -5,7 +5,7 @@
  * the answer and resumes the connection, whose thread sends it. What waits here is bounded by the number of
  * connections, since a connection has one request at a time. Operations that may take seconds have only some of the
  * workers, so that others, like pausing a route or ending a replay, need not wait for them; quick ones and publishing
- * never do. */
+ * never do. A large batch is only parsed here: publishing it does not wait and goes on in the connection's thread. */
 #include "api.h"
 
 void rdv_workers_init(struct rdv_api *api)
@@ -27,7 +27,7 @@ void rdv_workers_done(struct rdv_api *api)
 static struct rdv_exchange *next(struct rdv_workers *w)
 {
 	struct rdv_exchange **at = &w->first, *x;
-	while (*at && (*at)->op->pace == RDV_PACE_LONG && w->long_running == RDV_WORKERS_LONG)
+	while (*at && (*at)->takes_long && w->long_running == RDV_WORKERS_LONG)
 		at = &(*at)->next_work;
 	x = *at;
 	if (!x)
@@ -35,7 +35,7 @@ static struct rdv_exchange *next(struct rdv_workers *w)
 	*at = x->next_work;
 	if (!*at)
 		w->end = at;
-	w->long_running += x->op->pace == RDV_PACE_LONG;
+	w->long_running += x->takes_long;
 	return x;
 }
 
@@ -55,7 +55,8 @@ static void run_one(struct rdv_exchange *x)
 	x->on_worker = false;
 	int64_t ms = x->sleep_ms;
 	x->sleep_ms = 0;
-	x->ran = ms == 0;
+	x->ran = ms == 0 && !x->again;
+	x->again = false;
 	if (ms)
 		rdv_sleep(x, ms); /* not earlier: whoever wakes it lets another worker run it */
 	else
@@ -69,7 +70,7 @@ static void *run(void *arg)
 	pthread_setname_np(pthread_self(), "rdv-api-worker");
 	pthread_mutex_lock(&w->mutex);
 	while ((x = take(w))) {
-		bool was_long = x->op->pace == RDV_PACE_LONG;
+		bool was_long = x->takes_long;
 		pthread_mutex_unlock(&w->mutex);
 		run_one(x);
 		pthread_mutex_lock(&w->mutex);
@@ -103,13 +104,14 @@ void rdv_workers_stop(struct rdv_api *api)
 		pthread_join(w->threads[--w->started], NULL);
 }
 
-bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x)
+bool rdv_workers_add(struct rdv_api *api, struct rdv_exchange *x, bool takes_long)
 {
 	struct rdv_workers *w = &api->workers;
 	pthread_mutex_lock(&w->mutex);
 	bool taken = !w->stopping;
 	if (taken) {
 		rdv_exchange_suspend(x);
+		x->takes_long = takes_long;
 		x->next_work = NULL;
 		*w->end = x;
 		w->end = &x->next_work;

@@ -121,6 +121,22 @@ static void a_bad_line_is_named_from_one(void **state)
 	rdv_batch_done(&batch);
 }
 
+static void a_token_without_memory_for_its_scope_is_no_token_and_not_unknown(void **state)
+{
+	struct rdv_token huge = {.name = "ci", .role = RDV_ROLE_ADMIN, .route_count = SIZE_MAX}, copy;
+	char routes[2][101] = {"a", "b"};
+
+	(void)state;
+	assert_int_equal(rdv_token_copy(&huge, &copy), REDRIVE_NO_MEMORY);
+	assert_int_equal(copy.role, RDV_ROLE_NONE);
+	assert_int_equal(rdv_status_info(REDRIVE_NO_MEMORY)->http, 503);
+	huge.routes = routes;
+	huge.route_count = 2;
+	assert_int_equal(rdv_token_copy(&huge, &copy), REDRIVE_OK);
+	assert_true(rdv_token_covers(&copy, "b") && !rdv_token_covers(&copy, "c"));
+	free(copy.routes);
+}
+
 static void tokens_are_found_by_their_secret_and_survive_the_file(void **state)
 {
 	char file[] = "/tmp/redrive-tokens-XXXXXX", secret[RDV_TOKEN_TEXT], other[RDV_TOKEN_TEXT];
@@ -199,6 +215,7 @@ int main(void)
 		cmocka_unit_test(bodies_of_a_batch_stay_as_written),
 		cmocka_unit_test(a_bad_line_is_named_from_one),
 		cmocka_unit_test(a_long_text_is_judged_as_a_short_one),
+		cmocka_unit_test(a_token_without_memory_for_its_scope_is_no_token_and_not_unknown),
 		cmocka_unit_test(tokens_are_found_by_their_secret_and_survive_the_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

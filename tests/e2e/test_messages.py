@@ -137,6 +137,23 @@ def batch_is_all_or_nothing_with_line_numbers(redrive):
 
 
 @test
+def a_large_batch_is_taken_or_refused_as_a_small_one(redrive):
+    lease = {"name": "r", "source": {"topic": "t"}, "handler": {"lease": {}}}
+    with Server(redrive, lease) as server:
+        lines = b"".join(b'{"key": "k%d", "id": "e%d", "body_text": "%s"}\n' % (n, n, b"x" * 500) for n in range(8000))
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)  # one connection for all
+        for body, status, accepted in ((lines, 201, 8000), (lines, 200, 0), (lines + b'{"key": 1}\n', 422, None), (lines, 200, 0)):
+            connection.request("POST", "/v1/topics/t/messages", body, {"Content-Type": "application/x-ndjson"})
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+            equal((answer.status, said.get("accepted")), (status, accepted), "the answer")
+        connection.close()
+        equal(server.counts("r")["received"], 8000, "received")
+        equal(server.request("POST", "/v1/topics/nobody/messages", lines, {"Content-Type": "application/x-ndjson"}).status, 404, "no such topic")
+        equal(server.stop(), 0, "exit code")
+
+
+@test
 def mistakes_of_requests_get_their_status(redrive):
     with Handler() as handler, Server(redrive, route("r", "t", handler.url), limits={"body": "1KiB", "headers": "1KiB", "batch": "4KiB"}) as server:
         problem(publish(server, topic="nobody.reads"), 404)

@@ -17,7 +17,7 @@
 struct publish {
 	enum redrive_status status;
 	struct rdv_exchange *x;
-	bool is_batch, refused; /* refused: not OK at once, error says why */
+	bool given, refused; /* given to the engine; refused: not OK at once, error says why */
 	struct rdv_error error;
 	struct rdv_message one;
 	struct rdv_header *headers; /* owns */
@@ -154,7 +154,6 @@ static bool read_batch(struct rdv_exchange *x, struct publish *p)
 {
 	struct rdv_batch_limits limits = {x->api->body_max, x->api->headers_max, rdv_wall_now()};
 	enum redrive_status status = rdv_batch_parse(rdv_buffer_as_slice(&x->body), &limits, &p->batch);
-	p->is_batch = true;
 	p->count = p->batch.count;
 	if (status == REDRIVE_OK)
 		p->results = calloc(p->count, sizeof *p->results);
@@ -233,7 +232,7 @@ static void reply_positions(struct rdv_exchange *x, const struct publish *p)
 	bool fresh;
 
 	rdv_buffer_init(&out, 0);
-	if (p->is_batch) {
+	if (x->is_batch) {
 		fresh = quoted && append_items(&out, rdv_slice_text(quoted), p);
 	} else {
 		fresh = !p->one_result.duplicate;
@@ -271,33 +270,42 @@ static bool covers_topic(struct rdv_exchange *x, const char *topic)
 	return x->who.route_count == 0 || rdv_engine_topic_read_by(x->engine, topic, rdv_exchange_covers_route, x);
 }
 
-void rdv_resource_publish(struct rdv_exchange *x)
+/* What is to be published, kept by the exchange; NULL: answered. */
+static struct publish *read_publish(struct rdv_exchange *x)
 {
-	struct publish *p = x->state;
-	if (p) {
-		answer_published(x, p);
-		return;
-	}
-	const char *type = rdv_exchange_header(x, "Content-Type");
-	bool batch = type && strncasecmp(type, "application/x-ndjson", 20) == 0;
-	p = calloc(1, sizeof *p);
+	struct publish *p = calloc(1, sizeof *p);
 	if (!p) {
 		rdv_reply_status(x, REDRIVE_NO_MEMORY, NULL);
-		return;
+		return NULL;
 	}
 	p->x = x;
 	x->state = p;
 	x->state_free = free_publish;
 	if (!covers_topic(x, x->params[0])) {
 		rdv_reply_problem(x, 403, NULL, "the token '%s' covers no route that reads this topic", x->who.name);
+		return NULL;
+	}
+	return (x->is_batch ? read_batch(x, p) : read_one(x, p)) ? p : NULL;
+}
+
+void rdv_resource_publish(struct rdv_exchange *x)
+{
+	struct publish *p = x->state;
+	if (p && p->given) {
+		answer_published(x, p);
 		return;
 	}
-	if (!(batch ? read_batch(x, p) : read_one(x, p)))
+	if (!p && !(p = read_publish(x)))
 		return;
+	if (x->on_worker) { /* parsed: a connection that is suspended already cannot be suspended for the journal */
+		x->again = true;
+		return;
+	}
+	p->given = true;
 	rdv_exchange_suspend(x); /* before publishing: it may be durable before we are back */
-	enum redrive_status status =
-		rdv_engine_publish(x->engine, rdv_slice(x->params[0], x->param_sizes[0]),
-				   batch ? p->batch.messages : &p->one, p->count, p->results, published, p, &p->error);
+	enum redrive_status status = rdv_engine_publish(x->engine, rdv_slice(x->params[0], x->param_sizes[0]),
+							x->is_batch ? p->batch.messages : &p->one, p->count, p->results,
+							published, p, &p->error);
 	if (status == REDRIVE_OK)
 		return;
 	p->refused = true;
