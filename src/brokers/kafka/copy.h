@@ -14,6 +14,11 @@ struct rdv_copy_source { /* all borrowed */
 	const char *group; /* NULL = not told */
 	char id[27];       /* the letter's */
 };
+/* The body is not the whole one: cut when it was too large, or lost. */
+static inline bool rdv_copy_is_cut(const struct rdv_copy_source *s)
+{
+	return s->e->body_truncated || (!s->e->tombstone && s->body.size < s->e->body_size);
+}
 
 enum rdv_copy_policy {
 	RDV_COPY_APPEND,  /* both stay, the new one last: Spring Kafka's kafka_dlt-original-* */

@@ -43,19 +43,19 @@ static void fingerprint(const struct rdv_copy_source *s, struct rdv_buffer *out)
 
 static void body_truncated(const struct rdv_copy_source *s, struct rdv_buffer *out)
 {
-	if (s->e->body_truncated)
+	if (rdv_copy_is_cut(s))
 		rdv_buffer_text(out, "true");
 }
 
 static void whole_size(const struct rdv_copy_source *s, struct rdv_buffer *out)
 {
-	if (s->e->body_truncated)
+	if (rdv_copy_is_cut(s))
 		rdv_buffer_decimal(out, s->e->body_size);
 }
 
 static void whole_digest(const struct rdv_copy_source *s, struct rdv_buffer *out)
 {
-	if (s->e->body_truncated)
+	if (rdv_copy_is_cut(s))
 		rdv_hex_encode(out, rdv_slice(s->e->body_sha256, sizeof s->e->body_sha256));
 }
 

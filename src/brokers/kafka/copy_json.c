@@ -208,7 +208,7 @@ static void set_body(struct doc *d, const struct rdv_copy_source *s)
 	set(d, "content_type", text_or_null(e->content_type));
 	set(d, "body_size", number(e->body_size));
 	set(d, "body_sha256", digest.failed ? NULL : json_string(rdv_buffer_string(&digest)));
-	set(d, "body_truncated", json_boolean(e->body_truncated));
+	set(d, "body_truncated", json_boolean(rdv_copy_is_cut(s)));
 	set(d, "null", json_boolean(e->tombstone));
 	set_bytes(d, "body_text", "body_base64", !e->tombstone, s->body);
 	rdv_buffer_done(&digest);

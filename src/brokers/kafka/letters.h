@@ -20,8 +20,8 @@ struct rdv_kafka_outcome { /* how a replay's request ended, for the desk */
 	uint32_t attempts;
 	uint32_t partition;
 };
-/* has_body = false: a tombstone, or a body that is not there any more; `body` is ignored. out->failed without memory.
- */
+/* has_body = false: the body was lost before, and `body` is ignored. That of a tombstone or an empty one has no bytes.
+ * out->failed without memory. */
 void rdv_kafka_letter_encode(struct rdv_slice envelope, struct rdv_slice body, bool has_body, struct rdv_buffer *out);
 void rdv_kafka_outcome_encode(const struct rdv_kafka_outcome *o, struct rdv_buffer *out);
 struct rdv_kafka_letter { /* slices borrow */
@@ -52,7 +52,8 @@ struct rdv_letter_copy { /* what is produced; owns its buffers */
 };
 /* The message's own headers that begin with "redrive-" are left out; those of a framework's names stay, or not, as that
  * framework does it (copy_formats.c). With JSON the message's headers are in the document alone. group NULL = not told.
- * INVALID: e->headers is no list. NO_MEMORY: *out is empty. */
+ * A body that was lost is an empty one here, marked as cut. INVALID: e->headers is no list. NO_MEMORY: *out is empty.
+ */
 enum redrive_status rdv_letter_copy_make(enum rdv_letter_format f, const struct rdv_envelope *e, struct rdv_slice body,
 					 const char *group, struct rdv_letter_copy *out) RDV_MUST_CHECK;
 void rdv_letter_copy_done(struct rdv_letter_copy *c);
