@@ -124,7 +124,7 @@ static enum redrive_status add_routes(struct rdv_server *s, struct rdv_error *er
 		route_options(&s->settings, s->secrets, i, target, &route);
 		enum redrive_status status = rdv_engine_add_route(s->engine, &route, error);
 		if (status != REDRIVE_OK)
-			return rdv_error_prefix(error, status, "route '%s'", route.name);
+			return error->text[0] ? status : rdv_error_prefix(error, status, "route '%s'", route.name);
 	}
 	return REDRIVE_OK;
 }

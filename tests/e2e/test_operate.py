@@ -143,6 +143,18 @@ def with_log_json_every_line_is_an_object(redrive):
 
 
 @test
+def a_route_that_cannot_start_is_named_once(redrive):
+    def lease(partitions):
+        return config({"name": "r", "source": {"topic": "t", "partitions": partitions}, "handler": {"lease": {}}})
+    with Server(redrive, text=lease(1)) as server:
+        equal(server.stop(), 0, "exit code")
+        server.write_config(lease(4))
+        server.spawn()
+        equal(server.process.wait(30), 6, "the topic keeps its partitions")
+        assert "redrive: route 'r': topic 't' was made with 1 partition" in server.log(), server.log()
+
+
+@test
 def listen_in_the_file_cannot_change(redrive):
     with Handler() as handler:
         one = route("r", "t", handler.url)
