@@ -48,6 +48,7 @@ struct rdv_dedupe {
 	uint32_t oldest, newest; /* the DONE ones */
 	uint64_t evicted;        /* before their time */
 	uint32_t done;
+	uint32_t lanes; /* that have it */
 };
 
 void rdv_dedupe_init(struct rdv_dedupe *d);

@@ -65,6 +65,7 @@ struct rdv_lane *rdv_lane_new(const struct rdv_lane_options *o)
 	rdv_order_init(&l->order, &l->entries);
 	rdv_dedupe_init(&l->own_dedupe);
 	l->dedupe = o->dedupe ? o->dedupe : &l->own_dedupe;
+	l->dedupe->lanes++;
 	rdv_lane_init_requests(l);
 	l->turns.item_size = sizeof(struct rdv_turn);
 	l->follow_ups.item_size = sizeof(struct rdv_follow_up);
@@ -84,6 +85,7 @@ void rdv_lane_free(struct rdv_lane *l)
 	rdv_positions_done(&l->by_seq);
 	rdv_schedule_done(&l->wheel);
 	rdv_order_done(&l->order);
+	l->dedupe->lanes--;
 	rdv_dedupe_done(&l->own_dedupe);
 	rdv_ages_done(&l->ages);
 	rdv_lane_done_requests(l);

@@ -352,6 +352,8 @@ void rdv_lane_move_dedupe(struct rdv_lane *l, struct rdv_dedupe *to, struct rdv_
 		if (i->state == RDV_DEDUPE_PROCESSING && is_mine(l, i))
 			move_item(l, to, item, out);
 	}
+	from->lanes--;
+	to->lanes++;
 	l->dedupe = to;
 }
 

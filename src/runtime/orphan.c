@@ -55,6 +55,7 @@ static void let_go(struct rdv_engine *e, struct rdv_route *r)
 		}
 		s->route = NULL;
 	}
+	rdv_windows_reap(e);
 	rdv_trim_again(e);
 	rdv_route_free(e, r);
 }

@@ -344,6 +344,7 @@ static void forget_all(struct rdv_engine *e, struct rdv_reload *q)
 	}
 	for (size_t i = 0; i < q->topic_count; i++)
 		rdv_topic_free(q->topics[i]);
+	rdv_windows_reap(e);
 }
 
 static void end_plans(struct rdv_engine *e)

@@ -262,7 +262,7 @@ struct rdv_engine {
 	struct rdv_strand *strands;
 	struct rdv_strand *resting[RDV_RESTING_MAX]; /* own, with their feeds */
 	size_t resting_at;
-	struct rdv_window *windows; /* owns; never freed before the end, as lanes outlive their routes */
+	struct rdv_window *windows; /* owns; each as long as a lane has it */
 	struct rdv_feed *feeds;
 	struct rdv_stream_use *streams; /* by stream id */
 	size_t stream_capacity;
@@ -380,6 +380,7 @@ struct rdv_strand *rdv_strand_new(struct rdv_engine *e, struct rdv_feed *feed, s
 				  uint64_t start, uint64_t epoch);
 void rdv_strand_free(struct rdv_strand *s);
 void rdv_windows_free(struct rdv_engine *e);
+void rdv_windows_reap(struct rdv_engine *e); /* those that no lane has */
 /* Into feed and streams; it cannot fail when a place was promised. */
 enum redrive_status rdv_strand_promise(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;
 enum redrive_status rdv_strand_attach(struct rdv_engine *e, struct rdv_strand *s) RDV_MUST_CHECK;

@@ -99,6 +99,23 @@ struct rdv_dedupe *rdv_window_of(struct rdv_engine *e, const char *name)
 	return &w->dedupe;
 }
 
+void rdv_windows_reap(struct rdv_engine *e)
+{
+	struct rdv_window **at = &e->windows;
+
+	while (*at) {
+		struct rdv_window *w = *at;
+
+		if (w->dedupe.lanes) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		rdv_dedupe_done(&w->dedupe);
+		free(w);
+	}
+}
+
 void rdv_windows_free(struct rdv_engine *e)
 {
 	struct rdv_window *next;

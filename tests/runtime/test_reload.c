@@ -387,6 +387,38 @@ static void a_late_verdict_is_for_the_lane_that_gave_the_lease(void **state)
 	remove_dir(dir);
 }
 
+static void count_windows(struct rdv_engine *e, void *ctx)
+{
+	unsigned *count = ctx;
+
+	for (const struct rdv_window *w = e->windows; w; w = w->next)
+		++*count;
+}
+
+static void an_idempotency_window_goes_with_the_last_lane_that_has_it(void **state)
+{
+	char *dir = new_dir();
+	struct handler *h = handler_new();
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_route_options o[2] = {route_options("kept", T, h), route_options("other", T, h)};
+	struct rdv_error error = {0};
+	struct rdv_engine *e = start_engine(&eo, o, 1);
+	char name[16];
+	unsigned count = 0;
+
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		snprintf(name, sizeof name, "other-%d", i);
+		o[1].name = name;
+		assert_int_equal(rdv_engine_reload(e, NULL, o, 2, &error), REDRIVE_OK);
+	}
+	assert_int_equal(rdv_engine_call(e, count_windows, &count), REDRIVE_OK);
+	assert_int_equal(count, 2);
+	rdv_engine_free(e);
+	handler_free(h);
+	remove_dir(dir);
+}
+
 static void discarded_lanes_are_gone_for_good(void **state)
 {
 	char *dir = new_dir();
@@ -437,6 +469,7 @@ int main(void)
 		cmocka_unit_test(a_removed_route_leaves_lanes_that_another_adopts),
 		cmocka_unit_test(a_callback_of_a_lane_that_was_adopted_is_started_in_the_journal),
 		cmocka_unit_test(an_adopted_lane_stays_adopted_when_its_segment_goes),
+		cmocka_unit_test(an_idempotency_window_goes_with_the_last_lane_that_has_it),
 		cmocka_unit_test(a_late_verdict_is_for_the_lane_that_gave_the_lease),
 		cmocka_unit_test(discarded_lanes_are_gone_for_good),
 	};
