@@ -15,20 +15,6 @@ static void engine_ended(void *ctx, enum redrive_status why)
 
 /* ---- signing secrets: files are read at start and reload only ---- */
 
-static enum redrive_status read_secret(const char *file, struct rdv_buffer *out, struct rdv_error *error)
-{
-	FILE *f = fopen(file, "re");
-	if (!f)
-		return rdv_error_errno(error, errno, "secret_file '%s'", file);
-	uint8_t *room = rdv_buffer_reserve(out, 4096);
-	if (room)
-		out->size += fread(room, 1, 4096, f);
-	fclose(f);
-	while (out->size && (out->data[out->size - 1] == '\n' || out->data[out->size - 1] == '\r'))
-		out->size--;
-	return out->size ? REDRIVE_OK : rdv_error_set(error, REDRIVE_REFUSED, "secret_file '%s' is empty", file);
-}
-
 static void free_secrets(struct rdv_buffer *secrets, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -50,14 +36,28 @@ static enum redrive_status read_secrets(const struct rdv_settings *settings, str
 		const struct rdv_route_settings *route = &settings->routes[i];
 		const char *file = route->handler.http.secret_file;
 		struct rdv_error error = {""};
-		rdv_buffer_init(&secrets[i], 8192);
-		enum redrive_status one = file ? read_secret(file, &secrets[i], &error) : REDRIVE_OK;
+		rdv_buffer_init(&secrets[i], 0);
+		enum redrive_status one = file ? rdv_secret_read(file, &secrets[i], &error) : REDRIVE_OK;
 		if (one != REDRIVE_OK)
-			rdv_findings_add(findings, route->handler.mark, false, "route '%s': %s", route->name,
-					 error.text);
+			rdv_findings_add(findings, route->handler.mark, false, "route '%s': secret_file %s",
+					 route->name, error.text);
 		status = status == REDRIVE_OK ? one : status;
 	}
 	return status;
+}
+
+/* The source's maker: the one that the running engine has, or a new one. */
+static bool source_of(struct rdv_server *s, const struct rdv_route_settings *r, const struct rdv_settings *running,
+		      const struct rdv_source_maker **out)
+{
+	bool runs = false;
+	*out = NULL;
+	if (!r->source.kafka.given)
+		return true;
+	for (size_t i = 0; running && i < running->route_count && !runs; i++)
+		runs = running->routes[i].source.kafka.given && strcmp(running->routes[i].name, r->name) == 0;
+	*out = runs ? rdv_kafka_makers_find(&s->makers, r->name) : rdv_kafka_makers_add(&s->makers, r);
+	return *out;
 }
 
 static void route_options(const struct rdv_settings *settings, const struct rdv_buffer *secrets, size_t i,
@@ -122,7 +122,9 @@ static enum redrive_status add_routes(struct rdv_server *s, struct rdv_error *er
 		struct rdv_route_options route;
 		char target[256];
 		route_options(&s->settings, s->secrets, i, target, &route);
-		enum redrive_status status = rdv_engine_add_route(s->engine, &route, error);
+		enum redrive_status status = REDRIVE_NO_MEMORY;
+		if (source_of(s, &s->settings.routes[i], NULL, &route.source))
+			status = rdv_engine_add_route(s->engine, &route, error);
 		if (status != REDRIVE_OK)
 			return error->text[0] ? status : rdv_error_prefix(error, status, "route '%s'", route.name);
 	}
@@ -202,8 +204,11 @@ static void load_all(struct rdv_server *s, const struct rdv_settings *new, struc
 	r->targets = calloc(new->route_count + 1, sizeof *r->targets);
 	if (!r->routes || !r->targets)
 		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "out of memory");
-	for (size_t i = 0; r->secrets && r->routes && r->targets && i < new->route_count; i++)
+	for (size_t i = 0; r->secrets && r->routes && r->targets && i < new->route_count; i++) {
 		route_options(new, r->secrets, i, r->targets[i], &r->routes[i]);
+		if (!source_of(s, &new->routes[i], &s->settings, &r->routes[i].source))
+			rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "out of memory");
+	}
 	api_options(new, host, &api);
 	if (rdv_api_load(&api, &r->api, &error) != REDRIVE_OK)
 		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "%s", error.text);
@@ -260,6 +265,7 @@ enum redrive_status rdv_server_stop(struct rdv_server *s)
 		rdv_engine_stop(s->engine); /* the API still answers: leases end, health says what happens */
 	rdv_api_stop(s->api);
 	rdv_engine_free(s->engine);
+	rdv_kafka_makers_done(&s->makers);
 	free_secrets(s->secrets, s->secret_count);
 	rdv_settings_done(&s->settings);
 	enum redrive_status status = s->ended ? (enum redrive_status)(s->ended - 1) : REDRIVE_OK;

@@ -3,6 +3,7 @@
 #ifndef RDV_APP_SERVE_H
 #define RDV_APP_SERVE_H
 #include "../api/server.h"
+#include "kafka_maker.h"
 #include "logger.h"
 #include "settings.h"
 
@@ -13,9 +14,10 @@ struct rdv_server {
 	struct rdv_logger *logger;  /* borrows */
 	struct rdv_buffer *secrets; /* owns; one per route: signing secrets */
 	size_t secret_count;
-	uint32_t segment_size;     /* 0 = default */
-	_Atomic int ended;         /* 1 + status once the engine has ended by itself */
-	void (*on_end)(void *ctx); /* any thread; may be NULL */
+	struct rdv_kafka_makers makers; /* owns what the engine borrows */
+	uint32_t segment_size;          /* 0 = default */
+	_Atomic int ended;              /* 1 + status once the engine has ended by itself */
+	void (*on_end)(void *ctx);      /* any thread; may be NULL */
 	void *on_end_ctx;
 };
 

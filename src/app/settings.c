@@ -2,6 +2,7 @@
  * them. */
 #include <arpa/inet.h>
 #include <curl/curl.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,30 @@ void rdv_findings_done(struct rdv_findings *f)
 	memset(f, 0, sizeof *f);
 }
 
+#define SECRET_MAX (64u << 10) /* a private key with its chain */
+
+enum redrive_status rdv_secret_read(const char *file, struct rdv_buffer *out, struct rdv_error *error)
+{
+	FILE *f = fopen(file, "re");
+	if (!f)
+		return rdv_error_errno(error, errno, "'%s'", file);
+	size_t before = out->size, n = 1;
+	while (n && out->size - before <= SECRET_MAX) {
+		uint8_t *room = rdv_buffer_reserve(out, 4096);
+		n = room ? fread(room, 1, 4096, f) : 0;
+		out->size += n;
+	}
+	bool broken = ferror(f);
+	fclose(f);
+	if (broken || out->failed)
+		return rdv_error_set(error, REDRIVE_IO, "'%s' cannot be read", file);
+	if (out->size - before > SECRET_MAX)
+		return rdv_error_set(error, REDRIVE_REFUSED, "'%s' is larger than 64 KiB", file);
+	while (out->size > before && (out->data[out->size - 1] == '\n' || out->data[out->size - 1] == '\r'))
+		out->size--;
+	return out->size > before ? REDRIVE_OK : rdv_error_set(error, REDRIVE_REFUSED, "'%s' is empty", file);
+}
+
 enum redrive_status rdv_listen_parse(const char *listen, char host[64], uint16_t *port, bool *loopback)
 {
 	const char *colon = strrchr(listen, ':');
@@ -194,7 +219,7 @@ void rdv_settings_route_options(const struct rdv_settings *s, size_t i, struct r
 	const struct rdv_exec_settings *exec = &r->handler.exec;
 	memset(out, 0, sizeof *out);
 	out->name = r->name;
-	out->topic = r->source.topic;
+	out->topic = r->source.kafka.given ? r->source.kafka.shown : r->source.topic;
 	out->partitions = (uint32_t)r->source.partitions;
 	out->importance_high = r->importance_high;
 	out->sla_ms = r->sla_ms;

@@ -6,6 +6,7 @@
  * the settings. Single thread. */
 #ifndef RDV_APP_SETTINGS_H
 #define RDV_APP_SETTINGS_H
+#include "../brokers/kafka/kafka.h"
 #include "../core/policy.h"
 #include "../core/rules.h"
 #include "../runtime/engine.h"
@@ -37,6 +38,23 @@ struct rdv_handler_settings {
 	const char *target;
 	struct rdv_mark mark;
 };
+/* source: { kafka: ... } */
+struct rdv_kafka_source_settings {
+	bool given;
+	const char *brokers, *group, *instance, *secret_file;
+	const char **topics;
+	size_t topic_count;
+	const char *shown; /* the topics as people are told them: "orders, ^pay\\." */
+	int from; /* enum rdv_kafka_from */
+	bool create_topics;
+	uint32_t replication;
+	struct rdv_kafka_setting *settings; /* as librdkafka gets them */
+	struct rdv_pair *written;           /* as they are printed: a secret by where it comes from, never itself */
+	size_t setting_count;
+	struct rdv_slice secret; /* what is in secret_file */
+	struct rdv_mark mark;
+	bool has_brokers, has_topics, has_group; /* it stands in the file, be it right or wrong */
+};
 struct rdv_metadata_settings {
 	const char *tenant, *schema_version, *consumer_version, *trace_id;
 };
@@ -49,6 +67,7 @@ struct rdv_route_settings {
 	struct {
 		const char *topic;
 		int64_t partitions;
+		struct rdv_kafka_source_settings kafka;
 	} source;
 	struct rdv_handler_settings handler;
 	struct rdv_lane_policy lane;
@@ -125,7 +144,9 @@ enum redrive_status rdv_listen_parse(const char *listen, char host[64], uint16_t
 void rdv_settings_print(const struct rdv_settings *s, struct rdv_buffer *out);
 /* The configuration reference, Markdown, from the table. */
 void rdv_settings_reference(struct rdv_buffer *out);
-/* Engine options of route i; borrows from the settings. */
+/* What is in a file that holds one secret, without its line end. */
+enum redrive_status rdv_secret_read(const char *file, struct rdv_buffer *out, struct rdv_error *error) RDV_MUST_CHECK;
+/* Engine options of route i but its source's maker; borrows from the settings. */
 void rdv_settings_route_options(const struct rdv_settings *s, size_t i, struct rdv_route_options *out);
 /* Name of the target of route i: handler.target, or scheme://host:port, or route:NAME. */
 void rdv_settings_target_name(const struct rdv_settings *s, size_t i, char out[256]);

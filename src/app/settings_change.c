@@ -41,11 +41,19 @@ static void refuse_fixed(const struct change *c, enum rdv_section section, const
 		const struct rdv_setting *row = &rdv_setting_table[i];
 		if (row->section != section)
 			continue;
-		if (row->kind == RDV_SETTING_SUB)
-			refuse_fixed(c, row->sub, (const char *)old + row->offset, (const char *)new + row->offset);
-		else if ((row->reload == RDV_RELOAD_FIXED || row->reload == RDV_RELOAD_KIND) && differs(row, old, new))
+		if ((row->reload == RDV_RELOAD_FIXED || row->reload == RDV_RELOAD_KIND) && differs(row, old, new))
 			refuse(c, row);
+		else if (row->kind == RDV_SETTING_SUB)
+			refuse_fixed(c, row->sub, (const char *)old + row->offset, (const char *)new + row->offset);
 	}
+}
+
+/* Secrets are not printed, so that printing does not tell them apart. */
+static void refuse_secrets(const struct change *c, const struct rdv_route_settings *old)
+{
+	const char *key = rdv_kafka_changed_secret(&old->source.kafka, &c->route->source.kafka);
+	if (key)
+		refuse(c, rdv_setting_find(RDV_SECTION_KAFKA, key));
 }
 
 static const struct rdv_route_settings *route_of(const struct rdv_settings *s, const char *name)
@@ -64,7 +72,9 @@ void rdv_settings_check_change(const struct rdv_settings *old, const struct rdv_
 	for (size_t i = 0; i < new->route_count; i++) {
 		const struct rdv_route_settings *was = route_of(old, new->routes[i].name);
 		c.route = &new->routes[i];
-		if (was)
-			refuse_fixed(&c, RDV_SECTION_ROUTE, was, c.route);
+		if (!was)
+			continue;
+		refuse_fixed(&c, RDV_SECTION_ROUTE, was, c.route);
+		refuse_secrets(&c, was);
 	}
 }

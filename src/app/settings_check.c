@@ -201,7 +201,9 @@ static void check_route(struct rdv_settings *s, struct rdv_route_settings *r, st
 		rdv_findings_add(f, mark, false, "a route needs a name");
 	if (!r->name)
 		r->name = "?";
-	if (!r->source.topic && !r->has_topic)
+	if (r->source.kafka.given)
+		rdv_kafka_check_route(s, r, f);
+	else if (!r->source.topic && !r->has_topic)
 		rdv_findings_add(f, r->source_mark.line ? r->source_mark : mark, false,
 				 "route '%s' needs a source, like source: { topic: orders }", r->name);
 	check_handler(s, r, f);
@@ -338,4 +340,5 @@ void rdv_settings_check(struct rdv_settings *s, struct rdv_findings *f)
 	check_shared(s, name_key, same_name, f);
 	check_shared(s, topic_key, same_topic, f);
 	check_shared(s, rdv_settings_target_name, same_target, f);
+	rdv_kafka_check_routes(s, f);
 }

@@ -33,7 +33,7 @@ static bool want_list(struct rdv_load *l, const struct rdv_setting *row, const y
 	return false;
 }
 
-static bool want_mapping(struct rdv_load *l, const char *key, const yaml_node_t *node)
+bool rdv_load_is_mapping(struct rdv_load *l, const char *key, const yaml_node_t *node)
 {
 	if (node->type == YAML_MAPPING_NODE)
 		return true;
@@ -52,7 +52,7 @@ static yaml_node_t *mapping_find(struct rdv_load *l, const yaml_node_t *node, co
 }
 
 /* YAML double-quoted text. */
-static void print_text(struct rdv_buffer *out, const char *text)
+void rdv_print_quoted(struct rdv_buffer *out, const char *text)
 {
 	rdv_buffer_u8(out, '"');
 	for (const char *p = text; *p; p++) {
@@ -74,6 +74,7 @@ static void route_builtin(struct rdv_route_settings *r)
 {
 	memset(r, 0, sizeof *r);
 	r->source.partitions = 4;
+	r->source.kafka.create_topics = true;
 	rdv_lane_policy_defaults(&r->lane);
 	rdv_target_policy_defaults(&r->target);
 	rdv_route_policy_defaults(&r->route);
@@ -99,6 +100,10 @@ static void note_marks(struct rdv_load *l, yaml_node_t *node, struct rdv_route_s
 		if (value)
 			*(struct rdv_mark *)((char *)r + noted[i].mark) = rdv_load_mark(value);
 	}
+	yaml_node_t *source = mapping_find(l, node, "source"),
+		    *kafka = source ? mapping_find(l, source, "kafka") : NULL;
+	if (kafka)
+		r->source.kafka.mark = rdv_load_mark(kafka);
 	r->after_dead_set = r->after_dead_set || mapping_find(l, node, "after_dead");
 	r->dedupe_set = r->dedupe_set || mapping_find(l, node, "dedupe");
 	yaml_node_t *retry = mapping_find(l, node, "retry");
@@ -130,12 +135,23 @@ static bool has_unknown(struct rdv_load *l, yaml_node_t *node, enum rdv_section 
 	return false;
 }
 
+static void note_source(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
+{
+	struct rdv_kafka_source_settings *k = &r->source.kafka;
+	yaml_node_t *kafka = node ? mapping_find(l, node, "kafka") : NULL;
+	r->has_topic = r->has_topic || stands(l, node, "topic");
+	k->given = k->given || kafka;
+	k->has_brokers = k->has_brokers || stands(l, kafka, "brokers");
+	k->has_topics = k->has_topics || stands(l, kafka, "topics");
+	k->has_group = k->has_group || stands(l, kafka, "group");
+}
+
 /* What stands there but was refused is not also missing. */
 static void note_given(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
 {
 	yaml_node_t *handler = mapping_find(l, node, "handler");
 	r->has_name = r->has_name || stands(l, node, "name");
-	r->has_topic = r->has_topic || stands(l, mapping_find(l, node, "source"), "topic");
+	note_source(l, mapping_find(l, node, "source"), r);
 	r->has_handler = r->has_handler || has_unknown(l, handler, RDV_SECTION_HANDLER) ||
 			 (handler && handler->type == YAML_SCALAR_NODE && handler->data.scalar.length);
 	if (!handler)
@@ -153,6 +169,22 @@ static void forget_handler(struct rdv_load *l, yaml_node_t *node, struct rdv_rou
 		r->handler.has_http = r->handler.has_exec = r->handler.has_lease = false;
 }
 
+/* A layer that names a source of one kind replaces the other kind's of `defaults:`. */
+static void forget_source(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
+{
+	static const char *const embedded[] = {"topic", "partitions"};
+	yaml_node_t *source = mapping_find(l, node, "source"), *at;
+	bool kafka = source && mapping_find(l, source, "kafka");
+	if (kafka)
+		r->source.topic = NULL;
+	else if (source && mapping_find(l, source, "topic"))
+		r->source.kafka.given = false;
+	for (size_t i = 0; kafka && i < sizeof embedded / sizeof embedded[0]; i++)
+		if ((at = mapping_find(l, source, embedded[i])))
+			rdv_load_error(l, at, "'%s' belongs to the embedded queue and does not go with 'kafka'",
+				       embedded[i]);
+}
+
 /* One layer on top of what *r holds: its preset first, then its keys. */
 static void route_layer(struct rdv_load *l, yaml_node_t *node, struct rdv_route_settings *r)
 {
@@ -165,6 +197,7 @@ static void route_layer(struct rdv_load *l, yaml_node_t *node, struct rdv_route_
 		rdv_retry_preset(&r->lane.retry, (enum rdv_preset)r->preset);
 	}
 	forget_handler(l, node, r);
+	forget_source(l, node, r);
 	l->route = r;
 	rdv_load_section(l, RDV_SECTION_ROUTE, node, r);
 	note_marks(l, node, r);
@@ -176,7 +209,7 @@ void rdv_read_defaults(struct rdv_load *l, const struct rdv_setting *row, yaml_n
 {
 	if (node->type == YAML_SCALAR_NODE && node->data.scalar.length == 0)
 		return;
-	if (!want_mapping(l, row->key, node))
+	if (!rdv_load_is_mapping(l, row->key, node))
 		return;
 	yaml_node_t *name = mapping_find(l, node, "name");
 	if (name)
@@ -245,9 +278,8 @@ void rdv_print_importance(struct rdv_buffer *out, const void *at, int indent)
 
 /* ---- lists of texts ---- */
 
-/* Reads a list of texts into settings memory. */
-static const char **read_texts(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, size_t max,
-			       size_t *count)
+const char **rdv_load_texts(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, size_t max,
+			    size_t *count)
 {
 	*count = 0;
 	if (!want_list(l, row, node))
@@ -266,31 +298,31 @@ static const char **read_texts(struct rdv_load *l, const struct rdv_setting *row
 	return texts;
 }
 
-static void print_texts(struct rdv_buffer *out, const char *const *texts, size_t count)
+void rdv_print_texts(struct rdv_buffer *out, const char *const *texts, size_t count)
 {
 	rdv_buffer_text(out, "[");
 	for (size_t i = 0; i < count; i++) {
 		rdv_buffer_text(out, i ? ", " : "");
-		print_text(out, texts[i]);
+		rdv_print_quoted(out, texts[i]);
 	}
 	rdv_buffer_text(out, "]\n");
 }
 
 void rdv_read_hosts(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
-	l->settings->security.hosts = read_texts(l, row, node, 256, &l->settings->security.host_count);
+	l->settings->security.hosts = rdv_load_texts(l, row, node, 256, &l->settings->security.host_count);
 }
 
 void rdv_print_hosts(struct rdv_buffer *out, const void *at, int indent)
 {
 	const struct rdv_settings *s = (const void *)((const char *)at - offsetof(struct rdv_settings, security.hosts));
-	print_texts(out, s->security.hosts, s->security.host_count);
+	rdv_print_texts(out, s->security.hosts, s->security.host_count);
 }
 
 void rdv_read_index(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
 	struct rdv_route_settings *r = at;
-	r->index = read_texts(l, row, node, RDV_INDEX_MAX, &r->index_count);
+	r->index = rdv_load_texts(l, row, node, RDV_INDEX_MAX, &r->index_count);
 	for (size_t i = 0; i < r->index_count; i++)
 		if (strncmp(r->index[i], "json:/", 6) != 0)
 			rdv_load_error(l, list_item(l, node, i), "'%s' is no json:/pointer", r->index[i]);
@@ -299,13 +331,13 @@ void rdv_read_index(struct rdv_load *l, const struct rdv_setting *row, yaml_node
 void rdv_print_index(struct rdv_buffer *out, const void *at, int indent)
 {
 	const struct rdv_route_settings *r = at;
-	print_texts(out, r->index, r->index_count);
+	rdv_print_texts(out, r->index, r->index_count);
 }
 
 void rdv_read_command(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
 	struct rdv_exec_settings *exec = (void *)((char *)at - offsetof(struct rdv_exec_settings, command));
-	exec->command = read_texts(l, row, node, 1000, &exec->command_count);
+	exec->command = rdv_load_texts(l, row, node, 1000, &exec->command_count);
 	if (node->type == YAML_SEQUENCE_NODE && (exec->command_count == 0 || exec->command[0][0] == '\0'))
 		rdv_load_error(l, node, "'command' names no program");
 }
@@ -314,7 +346,7 @@ void rdv_print_command(struct rdv_buffer *out, const void *at, int indent)
 {
 	const struct rdv_exec_settings *exec =
 		(const void *)((const char *)at - offsetof(struct rdv_exec_settings, command));
-	print_texts(out, exec->command, exec->command_count);
+	rdv_print_texts(out, exec->command, exec->command_count);
 }
 
 /* headers and env: an array of pairs, its count behind it in both structs. */
@@ -346,7 +378,7 @@ static bool pair_allowed(struct rdv_load *l, const struct rdv_setting *row, cons
 void rdv_read_pairs(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *at)
 {
 	struct pairs *pairs = at;
-	if (!want_mapping(l, row->key, node))
+	if (!rdv_load_is_mapping(l, row->key, node))
 		return;
 	size_t count = (size_t)(node->data.mapping.pairs.top - node->data.mapping.pairs.start);
 	pairs->items = rdv_settings_alloc(l->settings, (count + 1) * sizeof *pairs->items);
@@ -367,9 +399,9 @@ void rdv_print_pairs(struct rdv_buffer *out, const void *at, int indent)
 	rdv_buffer_text(out, "{");
 	for (size_t i = 0; i < pairs->count; i++) {
 		rdv_buffer_text(out, i ? ", " : " ");
-		print_text(out, pairs->items[i].name);
+		rdv_print_quoted(out, pairs->items[i].name);
 		rdv_buffer_text(out, ": ");
-		print_text(out, pairs->items[i].value);
+		rdv_print_quoted(out, pairs->items[i].value);
 	}
 	rdv_buffer_text(out, pairs->count ? " }\n" : "}\n");
 }
@@ -473,7 +505,7 @@ void rdv_read_delays(struct rdv_load *l, const struct rdv_setting *row, yaml_nod
 {
 	struct rdv_retry *r = at;
 	size_t count;
-	const char **texts = read_texts(l, row, node, RDV_DELAYS_MAX, &count);
+	const char **texts = rdv_load_texts(l, row, node, RDV_DELAYS_MAX, &count);
 	r->delay_count = 0;
 	for (size_t i = 0; texts && i < count; i++) {
 		int64_t ms;

@@ -3,17 +3,6 @@
 #include "../base/quantity.h"
 #include "settings_table.h"
 
-static void print_quoted(struct rdv_buffer *out, const char *text)
-{
-	rdv_buffer_u8(out, '"');
-	for (const char *p = text; *p; p++) {
-		if (*p == '"' || *p == '\\')
-			rdv_buffer_u8(out, '\\');
-		rdv_buffer_text(out, *p == '$' ? "$$" : (char[2]){*p, 0});
-	}
-	rdv_buffer_text(out, "\"\n");
-}
-
 static void print_value(struct rdv_buffer *out, const struct rdv_setting *row, const void *at)
 {
 	char text[RDV_QUANTITY_TEXT];
@@ -49,10 +38,19 @@ static void print_value(struct rdv_buffer *out, const struct rdv_setting *row, c
 		snprintf(text, sizeof text, "%s", row->choices[*(const int *)at]);
 		break;
 	default:
-		print_quoted(out, *(const char *const *)at);
+		rdv_print_quoted(out, *(const char *const *)at);
+		rdv_buffer_text(out, "\n");
 		return;
 	}
 	rdv_buffer_printf(out, "%s\n", text);
+}
+
+/* Of the source that begins at `base`. */
+static bool is_kafka(const void *base)
+{
+	const struct rdv_route_settings *r =
+		(const void *)((const char *)base - offsetof(struct rdv_route_settings, source));
+	return r->source.kafka.given;
 }
 
 /* A mapping of which nothing was given. */
@@ -70,6 +68,8 @@ static bool is_empty(const struct rdv_setting *row, const void *base)
 		return !u->ca_file && !u->cert_file && !u->key_file;
 	case RDV_SECTION_SIGN:
 		return !u->secret_file;
+	case RDV_SECTION_KAFKA:
+		return !is_kafka(base);
 	case RDV_SECTION_DEDUPE:
 		return r->lane.dedupe.by == RDV_DEDUPE_OFF;
 	case RDV_SECTION_POISON:
@@ -104,6 +104,8 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 		return strcmp(row->key, "preset") == 0 && *(const int *)at == 0;
 	case RDV_SETTING_LATER:
 		return true;
+	case RDV_SETTING_INT64:
+		return strcmp(row->key, "partitions") == 0 && is_kafka(base); /* its topics have their own */
 	default:
 		break;
 	}
@@ -111,6 +113,8 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 		const struct rdv_handler_settings *h = base;
 		return !(row->key[0] == 'h' ? h->has_http : row->key[0] == 'e' ? h->has_exec : h->has_lease);
 	}
+	if (row->section == RDV_SECTION_KAFKA && row->kind == RDV_SETTING_CUSTOM)
+		return *(const void *const *)at == NULL; /* all of them are pointers */
 	if (row->section == RDV_SECTION_RETRY && strcmp(row->key, "delays") == 0)
 		return ((const struct rdv_retry *)base)->delay_count == 0;
 	return is_empty(row, base) || (row->section == RDV_SECTION_ROOT && strcmp(row->key, "defaults") == 0);
@@ -121,7 +125,9 @@ void rdv_print_setting(struct rdv_buffer *out, const struct rdv_setting *row, co
 	const void *at = (const char *)base + row->offset;
 	if (is_absent(row, base, at))
 		return;
-	if (row->kind == RDV_SETTING_CUSTOM)
+	if (row->kind == RDV_SETTING_SUB)
+		rdv_print_section(out, row->sub, at, 0);
+	else if (row->kind == RDV_SETTING_CUSTOM)
 		row->print(out, at, 0);
 	else
 		print_value(out, row, at);

@@ -13,6 +13,8 @@
 #define KEEP(field) (offsetof(struct rdv_settings, retention.field) - offsetof(struct rdv_settings, retention))
 #define SOURCE(field) (offsetof(struct rdv_route_settings, source.field) - offsetof(struct rdv_route_settings, source))
 
+#define K(field) offsetof(struct rdv_kafka_source_settings, field)
+
 #define YEARS (3650.0 * 86400e3)
 #define TIB (1024.0 * 1024 * 1024 * 1024)
 
@@ -20,6 +22,7 @@ static const char *const backoffs[] = {"fixed", "linear", "exponential", "polyno
 static const char *const orders[] = {"none", "key", NULL};
 static const char *const after_deads[] = {"continue", "hold", "follow", NULL};
 static const char *const exhausteds[] = {"dead", "drop", NULL};
+static const char *const froms[] = {"earliest", "latest", "committed", NULL};
 static const char *const presets[] = {"none", "payment", "order", "notice", "log", "realtime", NULL};
 
 const char *const rdv_section_paths[RDV_SECTION_COUNT] = {
@@ -31,6 +34,7 @@ const char *const rdv_section_paths[RDV_SECTION_COUNT] = {
 	[RDV_SECTION_RETENTION] = "desk.retention",
 	[RDV_SECTION_ROUTE] = "routes[]",
 	[RDV_SECTION_SOURCE] = "routes[].source",
+	[RDV_SECTION_KAFKA] = "routes[].source.kafka",
 	[RDV_SECTION_HANDLER] = "routes[].handler",
 	[RDV_SECTION_HTTP] = "routes[].handler.http",
 	[RDV_SECTION_HTTP_TLS] = "routes[].handler.http.tls",
@@ -228,9 +232,36 @@ const struct rdv_setting rdv_setting_table[] = {
 	     "Topic of the embedded queue."),
 	INT64(FIXED, RDV_SECTION_SOURCE, "partitions", SOURCE(partitions), 1, 1024, "4",
 	      "Fixed when the topic is first opened; all routes of a topic agree."),
-	LATER(RDV_SECTION_SOURCE, "kafka", "Messages of a Kafka topic."),
+	SUB(KIND, RDV_SECTION_SOURCE, "kafka", SOURCE(kafka), RDV_SECTION_KAFKA,
+	    "Messages of Kafka topics, in place of `topic`."),
 	LATER(RDV_SECTION_SOURCE, "rabbitmq", "Messages of a RabbitMQ queue."),
 	LATER(RDV_SECTION_SOURCE, "rocketmq", "Messages of a RocketMQ topic."),
+
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "brokers", K(brokers), kafka_brokers, "host:port, more of them after commas",
+	       "", "Where the cluster is asked for first."),
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "topics", K(topics), kafka_topics,
+	       "a list of 1 to 1000 topic names (1 to 249 of A-Z a-z 0-9 . _ -) or patterns (regular expressions that "
+	       "begin with ^)",
+	       "", "What is read."),
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "group", K(group), kafka_name, "1 to 249 printable characters", "",
+	       "Consumer group, shared by all instances."),
+	CHOICE(FIXED, RDV_SECTION_KAFKA, "from", K(from), froms, "earliest",
+	       "Where a partition begins of which the group has no committed offset; with `committed` it is refused. "
+	       "Asked once: afterwards there is an offset."),
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "instance", K(instance), kafka_name, "1 to 249 of A-Z a-z 0-9 . _ -", "",
+	       "Static membership (group.instance.id): another name in each process."),
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "secret_file", K(secret_file), kafka_secret,
+	       "a file name, relative to this file; at least 16 bytes in it", "derived from cluster, topic and group",
+	       "Secret of the keys' hashes and of requests in the inbox topic; the same in all instances."),
+	BOOL(FIXED, RDV_SECTION_KAFKA, "create_topics", K(create_topics), "true",
+	     "Private topics that are missing are created; false: their partitions are refused until they are there "
+	     "(`redrive kafka topics`)."),
+	INT32(FIXED, RDV_SECTION_KAFKA, "replication", K(replication), 1, 32767, "the source topic's",
+	      "Replication factor of private topics that are created."),
+	CUSTOM(FIXED, RDV_SECTION_KAFKA, "settings", K(settings), kafka_settings,
+	       "a mapping of librdkafka's names to values; NAME_file reads the value from a file", "{}",
+	       "Further settings of librdkafka, like security.protocol; those that would break the protocol are "
+	       "refused."),
 
 	CUSTOM(KIND, RDV_SECTION_HANDLER, "http", 0, http, "a mapping", "", "POST each message to a URL."),
 	CUSTOM(KIND, RDV_SECTION_HANDLER, "exec", 0, exec, "a mapping", "", "Run a command per message."),

@@ -16,6 +16,7 @@ enum rdv_section {
 	RDV_SECTION_RETENTION,
 	RDV_SECTION_ROUTE,
 	RDV_SECTION_SOURCE,
+	RDV_SECTION_KAFKA,
 	RDV_SECTION_HANDLER,
 	RDV_SECTION_HTTP,
 	RDV_SECTION_HTTP_TLS,
@@ -103,9 +104,15 @@ const char *rdv_load_path(struct rdv_load *l, const char *key, yaml_node_t *node
 const char *rdv_settings_path(struct rdv_settings *s, const char *name);
 void rdv_load_section(struct rdv_load *l, enum rdv_section section, yaml_node_t *node, void *base);
 void rdv_load_row(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, void *base);
+bool rdv_load_is_mapping(struct rdv_load *l, const char *key, const yaml_node_t *node); /* or an error is told */
+/* A list of texts, at most `max`, owned by the settings. */
+const char **rdv_load_texts(struct rdv_load *l, const struct rdv_setting *row, yaml_node_t *node, size_t max,
+			    size_t *count);
 const struct rdv_setting *rdv_setting_find(enum rdv_section section, const char *key);
 /* The value of a row as it is printed, nothing if it is absent. */
 void rdv_print_setting(struct rdv_buffer *out, const struct rdv_setting *row, const void *base);
+void rdv_print_quoted(struct rdv_buffer *out, const char *text); /* double-quoted */
+void rdv_print_texts(struct rdv_buffer *out, const char *const *texts, size_t count);
 /* Prints the rows of a section as a block mapping. */
 void rdv_print_section(struct rdv_buffer *out, enum rdv_section section, const void *base, int indent);
 
@@ -117,6 +124,11 @@ RDV_CUSTOM(routes)
 RDV_CUSTOM(defaults)
 RDV_CUSTOM(hosts)
 RDV_CUSTOM(importance)
+RDV_CUSTOM(kafka_brokers)
+RDV_CUSTOM(kafka_topics)
+RDV_CUSTOM(kafka_name)
+RDV_CUSTOM(kafka_secret)
+RDV_CUSTOM(kafka_settings)
 RDV_CUSTOM(http)
 RDV_CUSTOM(exec)
 RDV_CUSTOM(lease)
@@ -134,4 +146,12 @@ RDV_CUSTOM(dedupe_by)
 RDV_CUSTOM(dedupe_store)
 RDV_CUSTOM(index)
 #undef RDV_CUSTOM
+
+/* ---- settings_kafka.c ---- */
+void rdv_kafka_check_route(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_findings *f);
+/* Between routes: topics, groups and instances. */
+void rdv_kafka_check_routes(struct rdv_settings *s, struct rdv_findings *f);
+/* The key of a value that is not printed and differs, though what is printed is the same; NULL: none. */
+const char *rdv_kafka_changed_secret(const struct rdv_kafka_source_settings *old,
+				     const struct rdv_kafka_source_settings *new);
 #endif

@@ -129,5 +129,7 @@ struct rdv_source { /* first member of every kind */
 struct rdv_source_maker {
 	enum redrive_status (*make)(const struct rdv_source_maker *m, const struct rdv_source_sink *sink,
 				    struct rdv_source **out, struct rdv_error *error);
+	const char *const *topics; /* names, or "^pattern" */
+	size_t topic_count;
 };
 #endif
