@@ -45,7 +45,7 @@ struct rdv_kafka_source_settings {
 	const char **topics;
 	size_t topic_count;
 	const char *shown; /* the topics as people are told them: "orders, ^pay\\." */
-	int from; /* enum rdv_kafka_from */
+	int from;          /* enum rdv_kafka_from */
 	bool create_topics;
 	uint32_t replication;
 	struct rdv_kafka_setting *settings; /* as librdkafka gets them */
