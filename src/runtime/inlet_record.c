@@ -256,7 +256,7 @@ bool rdv_inlet_arrive(struct rdv_engine *e, struct rdv_strand *s, const struct r
 		in->full_key = m->key_hash;
 	if (!in->paused)
 		review_room(in);
-	return REDRIVE_OK;
+	return true;
 }
 
 void rdv_inlet_count_live(struct rdv_strand *s, int64_t bytes)
