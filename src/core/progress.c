@@ -161,6 +161,7 @@ static enum redrive_status room_ahead(struct rdv_progress *p)
 static enum redrive_status settle_ahead(struct rdv_progress *p, uint64_t first, uint64_t end)
 {
 	struct rdv_progress_run *last = p->ahead_count > p->ahead_first ? &p->ahead[p->ahead_count - 1] : NULL;
+	bool mixed = p->mixed || (last && first <= last->end);
 
 	if (last && first >= last->first && first <= last->end) {
 		if (end > last->end)
@@ -169,10 +170,7 @@ static enum redrive_status settle_ahead(struct rdv_progress *p, uint64_t first, 
 	}
 	if (room_ahead(p) != REDRIVE_OK)
 		return REDRIVE_NO_MEMORY;
-	/* Asked again: making room may have joined runs. */
-	last = p->ahead_count > p->ahead_first ? &p->ahead[p->ahead_count - 1] : NULL;
-	if (last && first <= last->end)
-		p->mixed = true;
+	p->mixed = mixed; /* said again: making room may have sorted, but this one is not yet in its place */
 	p->ahead[p->ahead_count++] = (struct rdv_progress_run){first, end};
 	return REDRIVE_OK;
 }

@@ -352,6 +352,7 @@ static void json_tells_text_null_and_empty_apart(void **state)
 	o = load(&c);
 	assert_member(o, "key", "");
 	assert_int_equal(json_string_length(json_object_get(o, "body_text")), 7);
+	assert_true(json_is_null(json_object_get(o, "key_base64")) && json_is_null(json_object_get(o, "body_base64")));
 	assert_true(json_is_null(json_object_get(o, "group")));
 	assert_true(json_is_false(json_object_get(o, "null")));
 	json_decref(o);
