@@ -6,6 +6,8 @@
  * a late verdict decides about it. A call whose body is still being read is taken back when that comes. Core thread. */
 #include "room.h"
 
+#define BLOCKS_AT_ONCE 64u /* of calls, looked at in one command */
+
 static bool is_on_its_way(const struct rdv_flight *f)
 {
 	return f->stage == RDV_FLIGHT_BODY || f->stage == RDV_FLIGHT_SYNC;
@@ -97,32 +99,37 @@ void rdv_offers_recall(struct rdv_engine *e, struct rdv_outlet *o)
 }
 
 struct showing {
-	const struct rdv_strand *strand;
-	struct rdv_account *sum;
+	rdv_offers_account of;
+	void *ctx;
 };
 
+static void less(uint64_t *count)
+{
+	*count -= *count > 0;
+}
+
+/* Counts of lanes that were taken in another command may not know the call yet. */
 static void show_as_ready(void *ctx, struct rdv_flight *f)
 {
 	const struct showing *show = ctx;
-	struct rdv_account *a = show->sum;
+	struct rdv_account *a = f->request || !rdv_flight_is_offered(f) ? NULL : show->of(show->ctx, f);
 
-	if (f->strand != show->strand || f->request || !rdv_flight_is_offered(f))
+	if (!a || !a->in_flight)
 		return;
 	a->in_flight--;
 	a->ready++;
-	a->calls--;
-	if (f->first) {
-		a->first--;
-		a->first_calls--;
-	} else {
-		a->retries--;
-	}
+	less(&a->calls);
+	less(f->first ? &a->first : &a->retries);
+	if (f->first)
+		less(&a->first_calls);
 }
 
-void rdv_offers_show(struct rdv_engine *e, const struct rdv_strand *s, struct rdv_account *sum)
+bool rdv_offers_show(struct rdv_engine *e, size_t *block, rdv_offers_account of, void *ctx)
 {
-	struct showing show = {s, sum};
+	struct showing show = {of, ctx};
 
-	if (s->route && s->route->options.handler == RDV_HANDLER_LEASE && rdv_lane_account(s->lane)->in_flight)
-		rdv_flight_each(e, show_as_ready, &show);
+	for (unsigned n = 0; n < BLOCKS_AT_ONCE; n++, ++*block)
+		if (!rdv_flight_each_of(e, *block, show_as_ready, &show))
+			return true;
+	return false;
 }

@@ -20,6 +20,8 @@ struct route_question {
 	bool started;
 	const struct rdv_strand *next;
 	uint32_t *by_number, numbers;
+	size_t block; /* calls that were looked at */
+	bool leases, ended;
 	size_t orphans; /* items from here on are lanes without a route */
 	enum redrive_status status;
 };
@@ -78,6 +80,7 @@ static void describe_route(struct rdv_engine *e, struct route_question *q, const
 	snprintf(s->target, sizeof s->target, "%s", r->seat->unit->name);
 	s->partitions = r->inlet ? rdv_inlet_lane_count(r) : r->options.partitions;
 	s->handler = r->options.handler;
+	q->leases |= s->handler == RDV_HANDLER_LEASE;
 	s->breaker_on = r->options.target_policy.breaker.on;
 	s->budget_on = r->options.target_policy.budget.on;
 	s->storm_held = rdv_target_storm_held(r->seat->unit->target, r->seat->number);
@@ -142,9 +145,19 @@ static void describe_strand(struct rdv_engine *e, struct route_question *q, cons
 	if (!s)
 		return;
 	add_strand(e, s, strand);
-	rdv_offers_show(e, strand, &s->account);
 	if (r && !r->gone && rdv_lane_paused(strand->lane) && strcmp(s->state, "running") == 0)
 		s->state = "paused";
+}
+
+/* The sum that has this call's lane. What a removed route had offered was taken back. */
+static struct rdv_account *account_of(void *ctx, const struct rdv_flight *f)
+{
+	struct route_question *q = ctx;
+	const struct rdv_route *r = f->strand->route;
+
+	if (!r || r->gone || r->number >= q->numbers || !q->by_number[r->number])
+		return NULL;
+	return &q->items[q->by_number[r->number] - 1].account;
 }
 
 static void do_routes(struct rdv_engine *e, void *ctx)
@@ -156,6 +169,8 @@ static void do_routes(struct rdv_engine *e, void *ctx)
 	for (unsigned n = 0; n < LANES_AT_ONCE && q->next && q->status == REDRIVE_OK; n++, q->next = q->next->next)
 		if (q->next->lane)
 			describe_strand(e, q, q->next);
+	if (!q->next && q->status == REDRIVE_OK)
+		q->ended = !q->leases || rdv_offers_show(e, &q->block, account_of, q);
 }
 
 enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, struct rdv_route_status **out,
@@ -167,7 +182,7 @@ enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, st
 	do {
 		status = rdv_engine_call(e, do_routes, &q);
 		status = status == REDRIVE_OK ? q.status : status;
-	} while (status == REDRIVE_OK && q.next);
+	} while (status == REDRIVE_OK && !q.ended);
 	free(q.by_number);
 	if (status == REDRIVE_OK && name && !q.count)
 		status = REDRIVE_NOT_FOUND;

@@ -454,8 +454,10 @@ struct rdv_flight *rdv_flight_find(struct rdv_engine *e, const struct rdv_strand
 bool rdv_flight_recall(struct rdv_engine *e, struct rdv_flight *f);
 /* All that is offered there; nothing for other handlers. */
 void rdv_offers_recall(struct rdv_engine *e, struct rdv_outlet *o);
-/* In a sum that has this lane's counts: what is offered there is ready. */
-void rdv_offers_show(struct rdv_engine *e, const struct rdv_strand *s, struct rdv_account *sum);
+/* In sums that have their lanes' counts (NULL: none that is asked for): what is offered is ready. Looks at some calls,
+ * from *block on; true: all were seen. */
+typedef struct rdv_account *(*rdv_offers_account)(void *ctx, const struct rdv_flight *f);
+bool rdv_offers_show(struct rdv_engine *e, size_t *block, rdv_offers_account of, void *ctx);
 
 /* ---- leases.c ---- */
 /* The flight's asker hears what its lane decided, or (undecided) that nothing can be. */

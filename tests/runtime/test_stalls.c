@@ -170,10 +170,41 @@ static void a_route_of_many_lanes_is_described_whole(void **state)
 	remove_dir(dir);
 }
 
+/* More calls than one command looks at: all that nobody has leased is ready. */
+static void what_is_offered_is_ready_however_much_it_is(void **state)
+{
+	enum { OFFERED = 30000 };
+	static struct rdv_message batch[BATCH];
+	static struct rdv_published_at at[BATCH];
+	char *dir = new_dir();
+	struct rdv_route_options o = route_options("r", "t", NULL);
+	struct rdv_engine_options eo = engine_options(dir);
+	struct rdv_error error = {0};
+	struct rdv_engine *e;
+
+	(void)state;
+	o.handler = RDV_HANDLER_LEASE;
+	o.lease = (struct rdv_lease_options){.lease_for_ms = 30000, .max = 100};
+	o.target_policy.concurrency = OFFERED;
+	e = start_engine(&eo, &o, 1);
+	for (int i = 0; i < BATCH; i++)
+		batch[i] = (struct rdv_message){.body = rdv_slice_text("x")};
+	for (int i = 0; i < OFFERED / BATCH; i++)
+		assert_int_equal(rdv_engine_publish_wait(e, rdv_slice_text("t"), batch, BATCH, at, &error), REDRIVE_OK);
+	for (int i = 0; i < 100; i++) { /* while they are being offered, and afterwards */
+		assert_int_equal(status_of(e, "r").account.ready, OFFERED);
+		assert_int_equal(status_of(e, "r").account.in_flight, 0);
+		usleep(2000);
+	}
+	rdv_engine_free(e);
+	remove_dir(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_search_by_key_over_a_million_messages_does_not_delay_dispatch),
+		cmocka_unit_test(what_is_offered_is_ready_however_much_it_is),
 		cmocka_unit_test(a_route_of_many_lanes_is_described_whole),
 	};
 
