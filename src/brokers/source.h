@@ -68,7 +68,7 @@ struct rdv_source_sink {
 	/* How the source is: `why` NULL = it works; else one sentence (static or copied by the callee). Shown as the
 	 * route's detail; `failed`: it has stopped for good and takes an operator. */
 	void (*state)(void *ctx, const char *why, bool failed);
-	void (*say)(void *ctx, int level, const char *text); /* as rdv_engine_options.say */
+	void (*say)(void *ctx, int level, const char *text); /* as rdv_engine_options.say; from any thread */
 };
 
 /* What one lane wants durable. */
