@@ -5,7 +5,7 @@ ARGS ?=
 PREFIX ?= /usr/local
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all help demo check bench fuzz soak mutate docs install clean packages packages-check packages-bench
+.PHONY: all help demo check bench bench-kafka fuzz soak mutate docs install clean packages packages-check packages-bench
 
 all: packages ## Build build/redrive, build/libredrive.a and build/libredrive.so
 	@test -f $(BUILD)/build.ninja || meson setup -Dtests=auto --prefix=$(PREFIX) $(BUILD)
@@ -19,6 +19,9 @@ check: packages-check ## Run all tests and checks; the last line is "N passed, N
 
 bench: packages-bench all ## Run the benchmarks; results in build/bench/results.json and as a table
 	@python3 bench/run.py --build $(BUILD) $(ARGS)
+
+bench-kafka: packages-bench all ## Compare with other consumers of Kafka, on a real broker; more than an hour
+	@python3 bench/run.py --build $(BUILD) kafka $(ARGS)
 
 fuzz: packages-check ## Fuzz for long: every target in turn; ARGS="--seconds 600 fuzz_text" for less
 	@python3 tools/check.py --fuzz $(ARGS)
@@ -48,7 +51,7 @@ clean: ## Remove all build directories
 	rm -rf build build-asan build-tsan build-fuzz
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 packages:
 	@tools/install-packages.sh build

@@ -3,7 +3,8 @@
 
     bench/run.py --build build [--quick] [--rounds N] [--dir DIR] [NAME...]
 
-NAMEs choose among the benchmarks (--list names them); without any, all run. Results go to BUILD/bench/results.json, a list of
+NAMEs choose among the benchmarks (--list names them); without any, all run but kafka, which takes more than an hour
+(`make bench-kafka`, see kafka/compare.py). Its rows and those of the others are kept beside each other. Results go to BUILD/bench/results.json, a list of
 {name, value, unit, peer, peer_value, ratio, goal, met}, and to a table at the end; how each was measured (durability, versions,
 flushes, all rounds) to BUILD/bench/details.json. A figure is the median of its rounds. A lock keeps two runs on one machine from
 measuring at the same time. The exit code is 0 when everything ran (a missed goal is a result, not an error), else 1.
@@ -28,6 +29,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+from kafka import compare  # noqa: E402
 from queues import servers  # noqa: E402
 
 LOCK = "/tmp/measure.lock"
@@ -40,6 +42,7 @@ class Suite:
         self.rounds = options.rounds or (1 if options.quick else 3)
         self.place = tempfile.mkdtemp(prefix="redrive-bench-", dir=options.dir)
         self.rows, self.details, self.failed = [], {}, []
+        self.kinds = {name == "kafka" for name in options.names or ["all"]}  # does it measure Kafka, others, or both?
 
     # ---- running programs ----
 
@@ -72,8 +75,19 @@ class Suite:
                           "ratio": None if ratio is None else round(ratio, 4), "goal": goal, "met": met})
         print(line_of(self.rows[-1]), flush=True)
 
+    def kept(self, name):
+        """What an earlier run measured that this one does not: Kafka, or all but Kafka."""
+        try:
+            with open(f"{self.build}/bench/{name}.json", encoding="utf-8") as f:
+                before = json.load(f)
+        except (OSError, ValueError):
+            return [] if name == "results" else {}
+        if name == "details":
+            return {key: value for key, value in before.items() if key.startswith("kafka") not in self.kinds}
+        return [row for row in before if row["name"].startswith("kafka") not in self.kinds]
+
     def write(self):
-        for name, what in (("results", self.rows), ("details", self.details)):
+        for name, what in (("results", self.kept("results") + self.rows), ("details", {**self.kept("details"), **self.details})):
             with open(f"{self.build}/bench/{name}.json", "w", encoding="utf-8") as f:
                 json.dump(what, f, indent=1)
                 f.write("\n")
@@ -312,6 +326,11 @@ def bench_instructions(s):
     row("http publish, one a request", publish(many) - publish(few), 4)
 
 
+def bench_kafka(s):
+    """Redrive, Spring Kafka, parallel-consumer and bare librdkafka through the same scenarios on one broker"""
+    compare.compare(s)
+
+
 BENCHES = {name[len("bench_"):]: function for name, function in list(globals().items()) if name.startswith("bench_")}
 
 
@@ -391,7 +410,7 @@ def main():
         os.chmod(s.place, 0o711)
         build_programs(s)
         s.details["machine"] = machine(s)
-        for name in options.names or BENCHES:
+        for name in options.names or [name for name in BENCHES if name != "kafka"]:
             run_one(s, name)
             s.write()
     finally:

@@ -26,6 +26,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -43,7 +44,8 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
 FETCH_SECONDS = 600
 # Fast to start and small; the rest of the time goes to what is tested.
-JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx768m", "-Djava.awt.headless=true",
+QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx768m"]
+JAVA = ["-Djava.awt.headless=true",
         "-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         "-Dorg.slf4j.simpleLogger.logFile=System.out"]
 SETTINGS = {
@@ -193,7 +195,7 @@ class Node:
         return {**self.broker.settings, **own}
 
     def java(self, *arguments):
-        return [*JAVA, "-cp", f"{self.broker.jars}/*", *arguments]
+        return ["java", *self.broker.java, *JAVA, "-cp", f"{self.broker.jars}/*", *arguments]
 
     def prepare(self):
         self.place.mkdir(parents=True)
@@ -240,7 +242,8 @@ class Broker:
     """A broker, or a small cluster, in a temporary directory. Use as a context; `nodes` are its brokers. The verbs without a node
     mean all of them."""
 
-    def __init__(self, nodes=1, version=None, settings=None, start=True):
+    def __init__(self, nodes=1, version=None, settings=None, start=True, java=None):
+        self.java = java or QUICK
         self.version = version or default_version()
         self.jars = fetch(self.version)
         self.directory = Path(tempfile.mkdtemp(prefix="redrive-kafka-"))
@@ -296,6 +299,10 @@ class Broker:
     def resume(self, node=None):
         for each in [node] if node else self.processes:
             each.process.send_signal(signal.SIGCONT)
+
+    def rebalances(self, group):
+        """How many generations of members a group has had, as the brokers' logs tell."""
+        return len(re.findall(rf"Stabilized group {re.escape(group)} generation", self.log()))
 
     def log(self):
         return "\n".join(f"--- node {node.number}\n{node.log()}" for node in self.processes)
