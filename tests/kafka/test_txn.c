@@ -267,6 +267,39 @@ static void another_producer_with_the_id_is_told_and_not_fought(void **state)
 	close_joined(&w, &m, first);
 }
 
+/* A static member and its successor: one name, one transactional id. */
+static void a_replaced_static_member_asks_its_consumer_before_it_writes_again(void **state)
+{
+	struct world w;
+	struct member old, new;
+	struct simple s, t;
+
+	(void)state;
+	world_open(&w, world_broker(), NULL, 0, 0);
+	w.config.instance = strdup("host-1");
+	member_join(&w, &old);
+	member_wait(&old, 1);
+	struct rdv_kafka_txn *before = new_txn(&w, "host-1"), *after = new_txn(&w, "host-1");
+
+	assert_int_equal(run(before, simple_step(&s, &w, &old, "old", 1)), REDRIVE_OK);
+	member_join(&w, &new);
+	member_wait(&new, 1);
+	assert_int_equal(run(after, simple_step(&t, &w, &new, "new", 2)), REDRIVE_OK);
+	assert_int_equal(run(before, simple_step(&s, &w, &old, "late", 3)), REDRIVE_BUSY);
+	for (int64_t until = rdv_mono_now().ms + WORLD_LIMIT_MS;
+	     rd_kafka_fatal_error(old.handle, NULL, 0) != RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID;) {
+		assert_true(rdv_mono_now().ms < until);
+		rd_kafka_event_destroy(rd_kafka_queue_poll(old.queue, 20));
+	}
+	assert_int_equal(run(before, &s.step), REDRIVE_CONFLICT); /* if it did not ask */
+	assert_int_equal(run(after, simple_step(&t, &w, &new, "newer", 4)), REDRIVE_BUSY);
+	assert_int_equal(run(after, &t.step), REDRIVE_OK);
+	assert_visible(&w, "old\nnew\nnewer\n");
+	rdv_kafka_txn_free(before);
+	member_leave(&old);
+	close_joined(&w, &new, after);
+}
+
 /* What the hung process does: one number after the other, until it is refused. Its exit code is the answer. */
 static int write_until_refused(const char *source, const char *journal, const char *group)
 {
@@ -354,16 +387,19 @@ struct running { /* a run on a thread of its own */
 	_Atomic bool stop;
 	_Atomic unsigned troubles, overs;
 	_Atomic bool done;
+	char last[512]; /* trouble */
 };
 
 static void on_trouble(void *ctx, const char *why)
 {
 	struct running *r = ctx;
 
-	if (why)
+	if (why) {
+		snprintf(r->last, sizeof r->last, "%s", why);
 		atomic_fetch_add(&r->troubles, 1);
-	else
+	} else {
 		atomic_fetch_add(&r->overs, 1);
+	}
 }
 
 static void *run_thread(void *arg)
@@ -449,18 +485,24 @@ static void a_stop_ends_a_wait_for_a_broker_that_hangs(void **state)
 	broker_end(&b);
 }
 
-/* The broker is killed or paused in the middle of a stream of steps, and comes back. */
+/* The broker is killed, paused or stopped in the middle of a stream of steps, and comes back; as often as
+ * REDRIVE_BLOWS says. */
 static void *hurt(void *arg)
 {
+	static const char *const blows[][2] = {{"kill", "start"}, {"pause", "resume"}, {"stop", "start"}};
+	const char *wanted = getenv("REDRIVE_BLOWS");
+	int count = wanted ? atoi(wanted) : 2;
 	struct broker *b = arg;
 
-	for (int i = 0; i < 2; i++) {
-		const struct timespec moment = {.tv_sec = 1, .tv_nsec = 300000000};
+	for (int i = 0; i < count; i++) {
+		/* a blow may come at any time */
+		const struct timespec before = {.tv_sec = 1, .tv_nsec = random() % 1000000000},
+				      during = {.tv_sec = i % 4, .tv_nsec = random() % 1000000000};
 
-		nanosleep(&moment, NULL); /* the blow may come at any time */
-		broker_do(b, i ? "pause" : "kill");
-		nanosleep(&moment, NULL);
-		broker_do(b, i ? "resume" : "start");
+		nanosleep(&before, NULL);
+		broker_do(b, blows[i % 3][0]);
+		nanosleep(&during, NULL);
+		broker_do(b, blows[i % 3][1]);
 	}
 	return NULL;
 }
@@ -500,6 +542,7 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 	member_wait(&m, 1);
 	r.t = new_txn(&w, w.group);
 	rdv_buffer_init(&wanted, 0);
+	srandom((unsigned)rdv_wall_now().ms);
 	assert_int_equal(pthread_create(&blows, NULL, hurt, &b), 0);
 	for (bool over = false; !over || i < 100; i++) {
 		char text[16];
@@ -526,7 +569,51 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 	broker_end(&b);
 }
 
+static void a_password_is_in_no_text(void **state)
+{
+	static const struct rdv_kafka_setting secret[] = {{"security.protocol", "sasl_plaintext"},
+							  {"sasl.mechanism", "PLAIN"},
+							  {"sasl.username", "ann"},
+							  {"sasl.password", "hunter22"},
+							  {"debug", "security,broker,conf,protocol"}};
+	struct running r = {0};
+	struct world w, locked;
+	struct member m;
+	struct simple s;
+
+	(void)state;
+	open_joined(&w, &m);
+	world_open_alone(&locked, world_broker(), secret, sizeof secret / sizeof secret[0]);
+	r.t = rdv_kafka_txn_new(&locked.config, w.group, &r.stop);
+	r.step = simple_step(&s, &w, &m, "x", 1);
+	start_running(&r); /* this broker takes no credentials */
+	await_trouble(&r, 2);
+	atomic_store(&r.stop, true);
+	pthread_join(r.thread, NULL);
+	assert_int_equal(r.status, REDRIVE_CLOSED);
+	assert_true(world_was_said(&locked, "sasl.password"));
+	assert_false(world_was_said(&locked, "hunter22"));
+	assert_null(strstr(r.last, "hunter22"));
+	rdv_kafka_txn_free(r.t);
+	world_close(&locked);
+	close_joined(&w, &m, NULL);
+}
+
 /* ---- without a broker ---- */
+
+struct warming {
+	pthread_t thread;
+	struct rdv_kafka_txn *t;
+	enum redrive_status status;
+};
+
+static void *warm_thread(void *arg)
+{
+	struct warming *warming = arg;
+
+	warming->status = rdv_kafka_txn_warm(warming->t, NULL);
+	return NULL;
+}
 
 static void a_stop_ends_a_wait_for_a_broker_that_is_not_there(void **state)
 {
@@ -537,14 +624,17 @@ static void a_stop_ends_a_wait_for_a_broker_that_is_not_there(void **state)
 	(void)state;
 	world_open_alone(&w, "127.0.0.1:1", NULL, 0);
 	struct rdv_kafka_txn *t = rdv_kafka_txn_new(&w.config, "id", &stop);
-	struct rdv_kafka_txn *stopped = rdv_kafka_txn_new(&w.config, "id", &(const _Atomic bool){true});
+	struct warming warming = {.t = t};
 
-	assert_int_equal(rdv_kafka_txn_warm(stopped, NULL), REDRIVE_CLOSED);
-	rdv_kafka_txn_free(stopped);
+	assert_int_equal(pthread_create(&warming.thread, NULL, warm_thread, &warming), 0);
+	while (!world_was_said(&w, "127.0.0.1:1"))
+		sched_yield();
 	at = rdv_mono_now().ms;
 	stop = true;
-	assert_int_equal(rdv_kafka_txn_warm(t, NULL), REDRIVE_CLOSED);
+	pthread_join(warming.thread, NULL);
+	assert_int_equal(warming.status, REDRIVE_CLOSED);
 	assert_in_range(rdv_mono_now().ms - at, 0, 3000);
+	assert_int_equal(rdv_kafka_txn_warm(t, NULL), REDRIVE_CLOSED);
 	rdv_kafka_txn_free(t);
 	rdv_kafka_txn_free(NULL);
 	world_close(&w);
@@ -563,14 +653,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_stale_generation_is_refused_and_the_next_one_is_not),
 		cmocka_unit_test(a_member_that_left_is_refused),
 		cmocka_unit_test(another_producer_with_the_id_is_told_and_not_fought),
+		cmocka_unit_test(a_replaced_static_member_asks_its_consumer_before_it_writes_again),
 		cmocka_unit_test(a_hung_process_that_wakes_after_it_was_replaced_is_refused),
 		cmocka_unit_test(a_missing_topic_is_said_and_waited_for),
+		cmocka_unit_test(a_password_is_in_no_text),
 		cmocka_unit_test(a_stop_ends_a_wait_for_a_broker_that_hangs),
 		cmocka_unit_test(a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing),
 	};
 
 	if (argc == 5 && strcmp(argv[1], "hung") == 0)
-		return write_until_refused(argv[2], argv[3], argv[4]);
+		_exit(write_until_refused(argv[2], argv[3], argv[4])); /* as it is: nothing of it is looked at */
 	if (argc == 2)
 		cmocka_set_test_filter(argv[1]);
 	if (cmocka_run_group_tests(alone, NULL, NULL))
