@@ -422,7 +422,7 @@ static void await_trouble(struct running *r, unsigned count)
 
 	while (atomic_load(&r->troubles) < count) {
 		assert_true(rdv_mono_now().ms < until);
-		sched_yield();
+		usleep(1000);
 	}
 }
 
@@ -487,22 +487,31 @@ static void a_stop_ends_a_wait_for_a_broker_that_hangs(void **state)
 
 /* The broker is killed, paused or stopped in the middle of a stream of steps, and comes back; as often as
  * REDRIVE_BLOWS says. */
+struct hurting {
+	pthread_t thread;
+	struct broker broker;
+	_Atomic int steps; /* done so far: each blow falls into a stream of them */
+};
+
 static void *hurt(void *arg)
 {
 	static const char *const blows[][2] = {{"kill", "start"}, {"pause", "resume"}, {"stop", "start"}};
 	const char *wanted = getenv("REDRIVE_BLOWS");
 	int count = wanted ? atoi(wanted) : 2;
-	struct broker *b = arg;
+	struct hurting *h = arg;
 
 	for (int i = 0; i < count; i++) {
-		/* a blow may come at any time */
-		const struct timespec before = {.tv_sec = 1, .tv_nsec = random() % 1000000000},
+		/* at any time, for any time */
+		const struct timespec before = {.tv_nsec = random() % 30000000},
 				      during = {.tv_sec = i % 4, .tv_nsec = random() % 1000000000};
+		int steps = atomic_load(&h->steps) + 20;
 
+		while (atomic_load(&h->steps) < steps)
+			usleep(1000);
 		nanosleep(&before, NULL);
-		broker_do(b, blows[i % 3][0]);
+		broker_do(&h->broker, blows[i % 3][0]);
 		nanosleep(&during, NULL);
-		broker_do(b, blows[i % 3][1]);
+		broker_do(&h->broker, blows[i % 3][1]);
 	}
 	return NULL;
 }
@@ -526,8 +535,7 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 {
 	struct rdv_buffer wanted;
 	struct running r = {0};
-	pthread_t blows;
-	struct broker b;
+	struct hurting h = {0};
 	struct world w;
 	struct member m;
 	struct simple s;
@@ -536,15 +544,15 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 	(void)state;
 	if (!world_broker())
 		skip();
-	broker_start(&b);
-	world_open(&w, b.address, NULL, 0, 0);
+	broker_start(&h.broker);
+	world_open(&w, h.broker.address, NULL, 0, 0);
 	member_join(&w, &m);
 	member_wait(&m, 1);
 	r.t = new_txn(&w, w.group);
 	rdv_buffer_init(&wanted, 0);
 	srandom((unsigned)rdv_wall_now().ms);
-	assert_int_equal(pthread_create(&blows, NULL, hurt, &b), 0);
-	for (bool over = false; !over || i < 100; i++) {
+	assert_int_equal(pthread_create(&h.thread, NULL, hurt, &h), 0);
+	for (bool over = false; !over || i < 100; atomic_store(&h.steps, ++i)) {
 		char text[16];
 
 		snprintf(text, sizeof text, "%d", i);
@@ -558,7 +566,7 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 				r.status = REDRIVE_OK;
 			member_serve(&m, r.status == REDRIVE_CONFLICT ? 100 : 0);
 		} while (r.status);
-		over = over || pthread_tryjoin_np(blows, NULL) == 0;
+		over = over || pthread_tryjoin_np(h.thread, NULL) == 0;
 	}
 	print_message("%d steps, %u troubles, %d unknown, %d refused\n", i, r.troubles, unknown, refused);
 	assert_visible(&w, rdv_buffer_string(&wanted));
@@ -566,7 +574,7 @@ static void a_broker_that_dies_in_the_middle_loses_nothing_and_doubles_nothing(v
 	assert_true(r.troubles > 0);
 	rdv_buffer_done(&wanted);
 	close_joined(&w, &m, r.t);
-	broker_end(&b);
+	broker_end(&h.broker);
 }
 
 static void a_password_is_in_no_text(void **state)
@@ -628,7 +636,7 @@ static void a_stop_ends_a_wait_for_a_broker_that_is_not_there(void **state)
 
 	assert_int_equal(pthread_create(&warming.thread, NULL, warm_thread, &warming), 0);
 	while (!world_was_said(&w, "127.0.0.1:1"))
-		sched_yield();
+		usleep(1000);
 	at = rdv_mono_now().ms;
 	stop = true;
 	pthread_join(warming.thread, NULL);

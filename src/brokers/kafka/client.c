@@ -41,6 +41,7 @@ struct preset {
 /* The user's settings win. */
 static const struct preset preferred[] = {
 	{ALL, "client.id", "redrive"},
+	{ALL, "reconnect.backoff.max.ms", "1000"}, /* so that it goes on soon after the broker does */
 	{GROUP, "partition.assignment.strategy", "range"},
 	{GROUP, "fetch.wait.max.ms", "50"},
 	{GROUP, "queued.max.messages.kbytes", "4096"},
