@@ -192,7 +192,7 @@ def run_tests(tally, kind, directory, wanted, more=None):
     """All tests of a build directory for which wanted("suite/name"); several at once. `more`: of the environment."""
     def program(test):
         env = {**SANITIZER_ENV, "CMOCKA_MESSAGE_OUTPUT": "TAP", **test["env"], **(more or {})}
-        seconds = test["timeout"] * (1 if kind == "plain" else 4)
+        seconds = test["timeout"] * (1 if kind.endswith("plain") else 4)
         return lambda: run(test["cmd"], seconds, env, test["workdir"] or ROOT)
 
     tests = [test for test in tests_of(directory) if wanted(name_of(test))]
@@ -260,21 +260,28 @@ def part_e2e(tally):
 
 
 def part_kafka(tally):
-    """What needs a broker: one is started, and all of it runs beside that one. A test that stops or kills brokers starts its own."""
+    """What needs a broker: one is started, and all of it runs beside that one; then the programs and the first file on an older one.
+    A test that stops or kills brokers starts its own."""
+    kafka_of(tally, broker.default_version(), [("plain", "build"), ("asan+ubsan", "build-asan")], lambda stem: True)
+    if broker.default_version() == broker.VERSIONS[0]:
+        kafka_of(tally, broker.VERSIONS[-1], [("plain", "build")], lambda stem: stem == "test_kafka")
+
+
+def kafka_of(tally, version, builds, wanted):
     start = time.monotonic()
     try:
-        kafka = broker.Broker()
+        kafka = broker.Broker(version=version)
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        tally.add("a Kafka broker", 0, 1, time.monotonic() - start, str(error))
+        tally.add(f"Kafka {version}", 0, 1, time.monotonic() - start, str(error))
         return
     with kafka:
-        tally.add(f"a Kafka broker, {kafka.version}", 1, 0, time.monotonic() - start)
-        env = {"REDRIVE_KAFKA": kafka.address}
-        for kind, directory in (("plain", "build"), ("asan+ubsan", "build-asan")):
+        tally.add(f"Kafka {version}", 1, 0, time.monotonic() - start)
+        env = {"REDRIVE_KAFKA": kafka.address, "REDRIVE_KAFKA_VERSION": version}
+        for kind, directory in builds:
             if any(not without_broker(name_of(test)) for test in tests_of(directory)):
-                run_tests(tally, f"kafka, {kind}", directory, lambda name: not without_broker(name), env)
-        files = [f for f in sorted((ROOT / "tests/e2e").glob("test_kafka*.py")) if f.stem not in KAFKA_NOT_YET]
-        run_all(tally, {f"kafka, end to end: {f.stem}": e2e_program(f, env) for f in files}, 1)
+                run_tests(tally, f"Kafka {version}, {kind}", directory, lambda name: not without_broker(name), env)
+        files = [f for f in sorted((ROOT / "tests/e2e").glob("test_kafka*.py")) if f.stem not in KAFKA_NOT_YET and wanted(f.stem)]
+        run_all(tally, {f"Kafka {version}, end to end: {f.stem}": e2e_program(f, env) for f in files}, 1)
 
 
 def part_asan(tally):

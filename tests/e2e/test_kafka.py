@@ -131,6 +131,7 @@ def a_copy_of_a_letter_goes_to_a_topic_with_fewer_partitions(redrive):
 
 @test
 def several_topics_and_a_pattern(redrive):
+    # pitfall: a batch of mixed topics is dead-lettered as a whole
     kafka = Kafka(redrive)
     one, two = kafka.topic(2), kafka.topic(3)
     some = [kafka.topic(1, name=f"many-{time.monotonic_ns()}-{i}") for i in range(2)]
@@ -277,7 +278,7 @@ def huge_headers_are_kept_or_a_letter_says_why_not(redrive):
 
 @test
 def back_pressure_stops_fetching(redrive):
-    # pitfall: a back-pressure flag stops taking work but polling goes on until memory is gone
+    # pitfall: seek, pause and resume lose a position; pitfall: a back-pressure flag stops taking work but polling goes on until memory is gone
     kafka = Kafka(redrive)
     topic = kafka.topic(2)
     with Judge(keys=0) as judge, serve(redrive, kafka, topic, judge.url, concurrency=2) as server:

@@ -11,7 +11,7 @@ from kafka_lib import Group, Judge, Kafka, Producer, letters_of
 from lib import equal, main, test, until
 
 KILLS = int(os.environ.get("KILLS", "12"))
-QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "8000", "transaction.timeout.ms": "6000"}
+QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "8000", "transaction.timeout.ms": "10000"}
 
 
 class Blows:

@@ -78,7 +78,7 @@ def a_hung_instance_that_wakes_changes_nothing(redrive):
     kafka = Kafka(redrive)
     topic = kafka.topic(12)
     with Judge(keys=60, fail=10, poison=1) as judge, \
-            group(redrive, kafka, topic, judge, 2, {"transaction.timeout.ms": "6000"}) as instances:
+            group(redrive, kafka, topic, judge, 2, {"transaction.timeout.ms": "10000"}) as instances:
         with Producer(topic, keys=60, rate=200) as producer:
             until(lambda: owners(kafka, topic) == 2 and judge.finished() > 200, why=f"{judge}")
             instances.sleep(0)
