@@ -75,7 +75,8 @@ static void what_is_printed_creates_the_topics_and_grants_the_rights(void **stat
 		"--operation Read --operation Describe --group order-service\n",
 		"--operation Read --operation Write --operation Delete --operation Describe --operation "
 		"DescribeConfigs --topic redrive.orders.",
-		"--operation Write --operation Describe --transactional-id redrive.orders. --resource-pattern-type "
+		"--operation Write --operation Describe --transactional-id redrive.orders.order-service. "
+		"--resource-pattern-type "
 		"prefixed\n",
 	};
 	char *text = print(&c, "User:redrive");

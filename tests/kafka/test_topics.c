@@ -23,7 +23,13 @@ static void open_set(struct set *s)
 
 	world_open(&s->world, world_broker(), NULL, 0, 0);
 	assert_int_equal(rdv_kafka_open(&s->world.config, RDV_KAFKA_ADMIN, NULL, NULL, &s->admin, &error), REDRIVE_OK);
-	if (rdv_kafka_describe(s->admin, s->world.source, LIMIT_MS, &s->source, &error))
+	/* the broker that is asked may learn of a new topic a moment later */
+	int64_t until = rdv_mono_now().ms + LIMIT_MS;
+	enum redrive_status status;
+	do
+		status = rdv_kafka_describe(s->admin, s->world.source, LIMIT_MS, &s->source, &error);
+	while (status == REDRIVE_NOT_FOUND && rdv_mono_now().ms < until);
+	if (status)
 		fail_msg("%s", error.text);
 	rdv_kafka_names(s->source.cluster, "r", s->world.source, s->world.group, &s->names);
 }

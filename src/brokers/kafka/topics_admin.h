@@ -15,7 +15,7 @@ struct rdv_topic_wanted {
 };
 void rdv_topic_wanted(const struct rdv_kafka_source_topic *source, struct rdv_topic_wanted *out);
 
-struct rdv_topic_seen { /* a topic as it is */
+struct rdv_topic_seen {   /* a topic as it is */
 	bool exists, led; /* led: every partition has a leader */
 	int32_t partitions, replication;
 	char value[RDV_TOPIC_CONFIG_COUNT][64]; /* "" = the broker did not tell */

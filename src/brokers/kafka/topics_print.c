@@ -71,10 +71,12 @@ void rdv_kafka_print_topics(const struct rdv_kafka_config *c, const struct rdv_k
 			    const char *source_name, const struct rdv_kafka_names *names, const char *principal,
 			    struct rdv_buffer *out)
 {
-	struct rdv_buffer ids;
+	struct rdv_buffer topics, ids; /* prefixes; the writer's name is made in source.c */
 
+	rdv_buffer_init(&topics, 0);
 	rdv_buffer_init(&ids, 0);
-	rdv_buffer_printf(&ids, "redrive.%s.", c->route);
+	rdv_buffer_printf(&topics, "redrive.%s.", c->route);
+	rdv_buffer_printf(&ids, "redrive.%s.%s.", c->route, c->group);
 	const struct grant grants[] = {
 		{"--topic", source_name, false, "Read Describe DescribeConfigs"},
 		{"--group", c->group, false, "Read Describe"},
@@ -83,7 +85,7 @@ void rdv_kafka_print_topics(const struct rdv_kafka_config *c, const struct rdv_k
 		{"--topic", names->topic[RDV_KAFKA_LETTERS], false, "Read Write Delete Describe DescribeConfigs"},
 		{"--transactional-id", rdv_buffer_string(&ids), true, "Write Describe"},
 	};
-	const struct grant create = {"--topic", rdv_buffer_string(&ids), true, "Create Alter"};
+	const struct grant create = {"--topic", rdv_buffer_string(&topics), true, "Create Alter"};
 
 	rdv_buffer_printf(out, "# route %s, source topic %s, cluster %s\n", c->route, source_name, source->cluster);
 	for (size_t i = 0; i < RDV_KAFKA_TOPIC_COUNT; i++)
@@ -95,5 +97,6 @@ void rdv_kafka_print_topics(const struct rdv_kafka_config *c, const struct rdv_k
 				"# only for create_topics: true, where Redrive creates and grows its topics itself\n");
 		print_grant(c, &create, principal, out);
 	}
+	rdv_buffer_done(&topics);
 	rdv_buffer_done(&ids);
 }
