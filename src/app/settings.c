@@ -54,7 +54,7 @@ enum redrive_status rdv_settings_init(struct rdv_settings *s)
 	s->data = "./redrive-data";
 	s->limits.body = 1 << 20;
 	s->limits.headers = 64 << 10;
-	s->limits.request_head = 24 << 10;
+	s->limits.request_head = 72 << 10;
 	s->limits.batch = 16 << 20;
 	s->limits.disk_free = 1 << 30;
 	s->limits.ids = 10000000;

@@ -153,7 +153,7 @@ const struct rdv_setting rdv_setting_table[] = {
 	     "Largest message body."),
 	SIZE(LIVE, RDV_SECTION_LIMITS, "headers", LIMITS(headers), 1024, 1024.0 * 1024, "64KiB",
 	     "Largest sum of a message's headers."),
-	SIZE(FIXED, RDV_SECTION_LIMITS, "request_head", LIMITS(request_head), 4096, 1024.0 * 1024, "24KiB",
+	SIZE(FIXED, RDV_SECTION_LIMITS, "request_head", LIMITS(request_head), 4096, 1024.0 * 1024, "72KiB",
 	     "Largest request line and headers of an HTTP request, each header counted with 64 bytes more. Every "
 	     "connection keeps room for it; a message with larger headers can be published in a batch."),
 	SIZE(LIVE, RDV_SECTION_LIMITS, "batch", LIMITS(batch), 1024, 256.0 * 1024 * 1024, "16MiB",

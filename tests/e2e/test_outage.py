@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Poison is not outage: an outage burns no attempt and reaches the handler hardly at all; poison dies and disturbs nobody.
 
-OUTAGE_SECONDS sets the length of each outage (default 8; the full run has 60)."""
+OUTAGE_SECONDS sets the length of each outage (default 8; the full run has 60), POISON_ROUNDS how often healthy keys are
+measured without and with a poison key (default 3; the full run has 9, on a machine of its own)."""
 import os
 import statistics
 import threading
@@ -10,6 +11,7 @@ import time
 from lib import Handler, Reply, Server, equal, main, route, test, until
 
 SECONDS = float(os.environ.get("OUTAGE_SECONDS", "8"))
+ROUNDS = int(os.environ.get("POISON_ROUNDS", "3"))  # 9 or more: 1.2 x and no allowance
 RATE = 500
 CONCURRENCY = 64
 
@@ -130,14 +132,12 @@ def poison_key_dies_alone(redrive):
                 equal(len(handler.of(id)), 4, "calls of a poison message")
             equal({letter["reason"] for letter in server.letters()}, {"exhausted"} if poison else set(), "reason")
             return p99([d.at - float(d.body) for d in handler.deliveries if d.key != "poison"])
-    # The best of up to three runs of each counts: the machine may be shared. A few milliseconds are its noise.
-    plain, poisoned = measure(False), measure(True)
-    for _ in range(2):
-        if poisoned <= max(1.2 * plain, plain + 0.005):
-            break
-        plain, poisoned = min(plain, measure(False)), min(poisoned, measure(True))
-    print(f"# p99 from published to delivered of other keys: {plain * 1000:.1f} ms without, {poisoned * 1000:.1f} ms with poison", flush=True)
-    assert poisoned <= max(1.2 * plain, plain + 0.005), (plain, poisoned)
+    # Rounds in turn, so that both meet the same machine; the median counts, as one stall of the disk is a round's p99.
+    # The machine may be shared with other tests: then a few milliseconds are its noise.
+    rounds = [(measure(False), measure(True)) for _ in range(ROUNDS)]
+    plain, poisoned = (statistics.median(side) for side in zip(*rounds))
+    print(f"# p99 from published to delivered of other keys, median of {ROUNDS} rounds: {plain * 1000:.1f} ms without, {poisoned * 1000:.1f} ms with poison", flush=True)
+    assert poisoned <= max(1.2 * plain, plain + (0.005 if ROUNDS < 9 else 0)), rounds
 
 
 def p99(values):
