@@ -181,22 +181,16 @@ enum redrive_status rdv_kafka_create_topics(rd_kafka_t *h, const struct rdv_kafk
 	return status ? status : await_all(h, wishes, source->partitions, timeout_ms, error);
 }
 
-enum redrive_status rdv_kafka_delete_before(rd_kafka_t *h, const char *topic, int32_t partition, int64_t offset,
-					    int timeout_ms, struct rdv_error *error)
+static enum redrive_status delete_once(rd_kafka_t *h, const rd_kafka_topic_partition_list_t *what, int timeout_ms,
+				       struct rdv_error *error)
 {
 	struct rdv_topics_request request;
 	rd_kafka_event_t *event = NULL;
-	enum redrive_status status;
+	enum redrive_status status = rdv_topics_begin(h, RD_KAFKA_ADMIN_OP_DELETERECORDS, timeout_ms, &request, error);
 
-	if (offset < 0)
-		return rdv_error_set(error, REDRIVE_INVALID, "%s/%d: no offset: %lld", topic, (int)partition,
-				     (long long)offset);
-	status = rdv_topics_begin(h, RD_KAFKA_ADMIN_OP_DELETERECORDS, timeout_ms, &request, error);
 	if (status)
 		return status;
-	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
-	rd_kafka_topic_partition_list_add(list, topic, partition)->offset = offset;
-	rd_kafka_DeleteRecords_t *records = rd_kafka_DeleteRecords_new(list);
+	rd_kafka_DeleteRecords_t *records = rd_kafka_DeleteRecords_new(what);
 	rd_kafka_DeleteRecords(h, &records, 1, request.options, request.queue);
 	status = rdv_topics_await(h, &request, &event, error);
 	if (!status) {
@@ -205,11 +199,32 @@ enum redrive_status rdv_kafka_delete_before(rd_kafka_t *h, const char *topic, in
 
 		for (int i = 0; i < answers->cnt && !status; i++)
 			if (answers->elems[i].err)
-				status = rdv_topics_error(error, answers->elems[i].err, topic, NULL);
+				status = rdv_topics_error(error, answers->elems[i].err, answers->elems[i].topic, NULL);
 		rd_kafka_event_destroy(event);
 	}
 	rd_kafka_DeleteRecords_destroy(records);
-	rd_kafka_topic_partition_list_destroy(list);
 	rdv_topics_end(&request);
+	return status;
+}
+
+/* A broker that does not know yet that it leads the partition is asked again. */
+enum redrive_status rdv_kafka_delete_before(rd_kafka_t *h, const char *topic, int32_t partition, int64_t offset,
+					    int timeout_ms, struct rdv_error *error)
+{
+	int64_t until = rdv_mono_now().ms + timeout_ms, left;
+	struct timespec pause = {0, 50000000};
+	enum redrive_status status = REDRIVE_TIMEOUT;
+
+	if (offset < 0)
+		return rdv_error_set(error, REDRIVE_INVALID, "%s/%d: no offset: %lld", topic, (int)partition,
+				     (long long)offset);
+	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+	rd_kafka_topic_partition_list_add(list, topic, partition)->offset = offset;
+	while (status == REDRIVE_TIMEOUT && (left = until - rdv_mono_now().ms) > 0) {
+		status = delete_once(h, list, (int)left, error);
+		if (status == REDRIVE_TIMEOUT)
+			nanosleep(&pause, NULL);
+	}
+	rd_kafka_topic_partition_list_destroy(list);
 	return status;
 }
