@@ -31,6 +31,7 @@ struct world {
 	pthread_cond_t changed;
 	const char *brokers;
 	char topic[64], group[64];
+	bool may_skip;  /* messages that the broker has deleted */
 	uint64_t first; /* the offset that journals begin with */
 	uint64_t durable[WORLD_PARTITIONS], epoch[WORLD_PARTITIONS];
 	uint64_t opens, clean_opens, losts, gones, revokes, batches, refused, failed;
@@ -69,6 +70,8 @@ void world_wait(struct world *w, bool (*is)(struct world *w, const void *arg), c
 void world_wait_durable(struct world *w, int partition, uint64_t offset);
 void world_commit_offset(struct world *w, int partition, int64_t offset); /* as somebody else's tool; empty group */
 void world_fence(struct world *w, const char *transactional_id);          /* whoever writes with it */
+void world_cut(struct world *w, int partition, int64_t offset);           /* what is before it is deleted */
+void world_grow(struct world *w, int partitions);
 void world_journal_name(struct world *w, char out[250]);
 int64_t world_journal_start(struct world *w, int partition);
 
@@ -77,6 +80,7 @@ struct member_options {
 	enum rdv_kafka_from from;
 	const struct rdv_kafka_setting *settings;
 	size_t setting_count;
+	bool pattern;     /* a pattern that matches the topic, and all private topics of the route */
 	bool keep_topics; /* private topics are not created */
 };
 struct member *member_start(struct world *w, const struct member_options *o);

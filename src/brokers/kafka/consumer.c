@@ -61,9 +61,8 @@ static void consumer_error(struct rdv_kafka_source *s, rd_kafka_event_t *event)
 		fail_for_good(s, "another process has taken this instance's place in the group (group.instance.id)");
 	else if (rd_kafka_fatal_error(s->consumer, fatal, sizeof fatal))
 		fail_for_good(s, fatal);
-	else if (lane && lane->state == RDV_KAFKA_LANE_OPEN && err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET)
-		rdv_kafka_lane_refuse(s, lane, "its next offset %" PRId64 " is not at the broker any more",
-				      lane->next_offset);
+	else if (lane && err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET)
+		rdv_kafka_lane_deaf(s, lane);
 	else
 		say_error(s, lane ? lane->feed->topic : "broker", rd_kafka_event_error_string(event));
 }
@@ -158,21 +157,30 @@ static void take_news(struct rdv_kafka_source *s)
 
 /* ---- now and then ---- */
 
+static int64_t lag_of(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
+{
+	int64_t low, high, end = atomic_load(&lane->end);
+
+	if (rd_kafka_get_watermark_offsets(s->consumer, lane->feed->topic, lane->partition, &low, &high))
+		high = 0;
+	if (high < end)
+		high = end;
+	return high > lane->next_offset ? high - lane->next_offset : 0;
+}
+
 static void measure_lag(struct rdv_kafka_source *s)
 {
-	int64_t low, high, lag = 0;
+	int64_t lag = 0;
 	bool known = false;
 
 	for (struct rdv_source_lane *lane = rdv_kafka_lane_next(s, NULL); lane; lane = rdv_kafka_lane_next(s, lane)) {
 		if (lane->state != RDV_KAFKA_LANE_OPEN)
 			continue;
-		if (rd_kafka_get_watermark_offsets(s->consumer, lane->feed->topic, lane->partition, &low, &high) ||
-		    high < lane->high)
-			high = lane->high;
-		lane->high = high;
 		known = true;
-		if (high > lane->next_offset)
-			lag += high - lane->next_offset;
+		lag += lag_of(s, lane);
+		pthread_mutex_lock(&s->lock);
+		lane->wants_end = lane->paused;
+		pthread_mutex_unlock(&s->lock);
 	}
 	atomic_store(&s->base.lag, known ? lag : -1);
 }
@@ -244,7 +252,7 @@ static bool stop_turn(struct rdv_kafka_source *s)
 
 static bool due_soon(struct rdv_kafka_source *s)
 {
-	if (s->revoking.on || s->stopping || s->left_count)
+	if (s->revoking.on || s->stop_begun || s->left_count)
 		return true;
 	for (struct rdv_source_lane *lane = rdv_kafka_lane_next(s, NULL); lane; lane = rdv_kafka_lane_next(s, lane))
 		if (lane->state == RDV_KAFKA_LANE_SEEKING || (lane->state == RDV_KAFKA_LANE_OPEN && lane->full))

@@ -193,11 +193,30 @@ void rdv_kafka_lane_leave(struct rdv_kafka_source *s, struct rdv_source_lane *la
 		s->base.sink.lost(s->base.sink.ctx, lane->seat);
 }
 
-void rdv_kafka_lane_again(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
+static struct rdv_source_lane *replace(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
 {
+	struct rdv_source_lane *fresh;
+
 	rdv_kafka_messages_pause(s, lane, true);
 	rdv_kafka_lane_leave(s, lane);
-	begin_lane(s, make_lane(s, lane->feed, lane->partition));
+	fresh = make_lane(s, lane->feed, lane->partition);
+	if (fresh)
+		fresh->deaf = lane->deaf;
+	return fresh;
+}
+
+void rdv_kafka_lane_again(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
+{
+	begin_lane(s, replace(s, lane));
+}
+
+/* While it opens that is the dummy offset's doing; later the broker has deleted what it was to read: asked again, the
+ * broker tells, and it is refused. */
+void rdv_kafka_lane_deaf(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
+{
+	lane->deaf = true;
+	if (lane->state == RDV_KAFKA_LANE_OPEN)
+		rdv_kafka_lane_again(s, lane);
 }
 
 /* It stays in its feed, paused, and is tried again; if the sink has seen it, as a new one. */
@@ -214,10 +233,8 @@ void rdv_kafka_lane_refuse(struct rdv_kafka_source *s, struct rdv_source_lane *l
 	rdv_kafka_messages_pause(s, lane, true);
 	if (lane->state == RDV_KAFKA_LANE_READING)
 		rdv_kafka_reading_end(s, lane);
-	if (lane->seated) {
-		rdv_kafka_lane_leave(s, lane);
-		lane = make_lane(s, lane->feed, lane->partition);
-	}
+	if (lane->seated)
+		lane = replace(s, lane);
 	if (!lane)
 		return;
 	memcpy(lane->why, why, sizeof why);

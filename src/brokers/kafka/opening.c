@@ -2,8 +2,8 @@
  *
  * A lane that was assigned comes here first: are its private topics as they must be, what has the group committed
  * (which waits for every pending transaction that holds the partition: a dead owner's ends by its timeout), does the
- * source still have that offset. Lanes take turns, so that one that waits does not hold up the others. Then it looks
- * after the private topics every 10 minutes, and trims journals. Calls are bounded by CALL_MS. */
+ * source still have that offset. Lanes take turns, so that one that waits does not hold up the others. When none is
+ * due, it does its chores (chores.c). Calls are bounded by RDV_KAFKA_CALL_MS. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>
@@ -12,12 +12,10 @@
 #include <stdlib.h>
 #include "source_parts.h"
 
-#define CALL_MS 5000
-#define COMMITTED_MS 1000 /* first wait for a pending transaction; grows up to CALL_MS */
+#define COMMITTED_MS 1000 /* first wait for a pending transaction; grows up to RDV_KAFKA_CALL_MS */
 #define SHOW_TRIES 3
 #define AGAIN_MS 500              /* after an error that may pass */
 #define FRESH_MS 5000             /* a check of topics that is younger is not made again for another lane */
-#define CHECK_MS (10 * 60000)     /* and without lanes */
 #define RECORD_ROOM (4u << 10)    /* of a value's limit: what the broker counts beside it */
 #define PRIVATE_ROOM (256u << 10) /* private topics take so much more than the source (topics.h) */
 
@@ -75,7 +73,7 @@ static void set_why(struct rdv_kafka_source *s, struct rdv_kafka_feed *f, const 
 static enum redrive_status describe(struct rdv_kafka_source *s, struct rdv_kafka_feed *f, struct rdv_error *error)
 {
 	struct rdv_kafka_source_topic about;
-	enum redrive_status st = rdv_kafka_describe(s->admin, f->topic, CALL_MS, &about, error);
+	enum redrive_status st = rdv_kafka_describe(s->admin, f->topic, RDV_KAFKA_CALL_MS, &about, error);
 
 	if (st != REDRIVE_OK)
 		return st;
@@ -102,19 +100,19 @@ static bool all_fixable(const struct rdv_kafka_findings *found)
 static enum redrive_status check(struct rdv_kafka_source *s, struct rdv_kafka_feed *f, struct rdv_kafka_findings *found,
 				 struct rdv_error *error)
 {
-	enum redrive_status st = rdv_kafka_check_topics(s->admin, &f->about, &f->names, CALL_MS, found, error);
+	enum redrive_status st =
+		rdv_kafka_check_topics(s->admin, &f->about, &f->names, RDV_KAFKA_CALL_MS, found, error);
 
 	if (st != REDRIVE_OK || !found->count || !s->config.create_topics || !all_fixable(found))
 		return st;
 	rdv_kafka_findings_done(found);
-	st = rdv_kafka_create_topics(s->admin, &f->about, &f->names, s->config.replication, CALL_MS, error);
+	st = rdv_kafka_create_topics(s->admin, &f->about, &f->names, s->config.replication, RDV_KAFKA_CALL_MS, error);
 	if (st != REDRIVE_OK)
 		return st;
-	return rdv_kafka_check_topics(s->admin, &f->about, &f->names, CALL_MS, found, error);
+	return rdv_kafka_check_topics(s->admin, &f->about, &f->names, RDV_KAFKA_CALL_MS, found, error);
 }
 
-/* OK: as they must be. REFUSED: not, and f->why tells. Else: could not be found out. */
-static enum redrive_status look_after(struct rdv_kafka_source *s, struct rdv_kafka_feed *f, struct rdv_error *error)
+enum redrive_status rdv_kafka_feed_check(struct rdv_kafka_source *s, struct rdv_kafka_feed *f, struct rdv_error *error)
 {
 	struct rdv_kafka_findings found = {0};
 	char why[RDV_KAFKA_WHY_SIZE];
@@ -147,7 +145,7 @@ static enum outcome topics_of(struct rdv_kafka_source *s, struct rdv_source_lane
 
 	if (f->sound && lane->partition < f->about.partitions && rdv_mono_now().ms < f->checked_at.ms + FRESH_MS)
 		return GOOD;
-	st = look_after(s, f, &error);
+	st = rdv_kafka_feed_check(s, f, &error);
 	if (st == REDRIVE_REFUSED)
 		return refuse(lane, "%s", error.text);
 	if (st != REDRIVE_OK) {
@@ -171,9 +169,9 @@ static int committed_timeout(const struct rdv_source_lane *lane)
 {
 	int ms = COMMITTED_MS;
 
-	for (int i = 0; i < lane->asked && ms < CALL_MS; i++)
+	for (int i = 0; i < lane->asked && ms < RDV_KAFKA_CALL_MS; i++)
 		ms *= 2;
-	return ms < CALL_MS ? ms : CALL_MS;
+	return ms < RDV_KAFKA_CALL_MS ? ms : RDV_KAFKA_CALL_MS;
 }
 
 /* RD_KAFKA_OFFSET_INVALID: nothing is committed. */
@@ -213,7 +211,7 @@ static enum outcome find_offset(struct rdv_kafka_source *s, struct rdv_source_la
 	if (found != GOOD)
 		return found;
 	err = rd_kafka_query_watermark_offsets(s->consumer, lane->feed->topic, lane->partition, &lane->low, &lane->high,
-					       CALL_MS);
+					       RDV_KAFKA_CALL_MS);
 	if (err)
 		return after_error(lane, "the topic's offsets", err);
 	lane->tentative = false;
@@ -270,67 +268,7 @@ static void ask(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
 	conclude(s, lane, outcome);
 }
 
-/* ---- trimming ---- */
-
-/* One lane that has something to trim. Under the lock. */
-static struct rdv_source_lane *find_trim(struct rdv_kafka_source *s, int64_t *offset)
-{
-	for (struct rdv_source_lane *lane = s->lanes; lane; lane = lane->next) {
-		int64_t to = lane->forget < lane->position_at ? lane->forget : lane->position_at;
-
-		if (!lane->dead && to > lane->forgotten) {
-			*offset = to;
-			return lane;
-		}
-	}
-	return NULL;
-}
-
-static void trim(struct rdv_kafka_source *s)
-{
-	struct rdv_error error = {{0}};
-	struct rdv_source_lane *lane;
-	enum redrive_status st;
-	int64_t offset = 0;
-
-	for (;;) {
-		pthread_mutex_lock(&s->lock);
-		lane = find_trim(s, &offset);
-		if (lane)
-			lane->forgotten = offset; /* a failure is made good by the next one */
-		else
-			s->forgetting = false;
-		pthread_mutex_unlock(&s->lock);
-		if (!lane)
-			return;
-		st = rdv_kafka_delete_before(s->admin, lane->feed->names.topic[RDV_KAFKA_JOURNAL], lane->partition,
-					     offset, CALL_MS, &error);
-		if (st != REDRIVE_OK)
-			rdv_kafka_source_say(s, 1, "%s [%" PRId32 "]: its journal could not be trimmed: %s",
-					     lane->feed->topic, lane->partition, error.text);
-	}
-}
-
 /* ---- the thread ---- */
-
-static void check_old(struct rdv_kafka_source *s)
-{
-	struct rdv_kafka_feed *f;
-	struct rdv_error error;
-
-	pthread_mutex_lock(&s->lock);
-	f = s->feeds;
-	pthread_mutex_unlock(&s->lock);
-	while (f) {
-		error.text[0] = 0;
-		if (f->known && rdv_mono_now().ms > f->checked_at.ms + CHECK_MS &&
-		    look_after(s, f, &error) != REDRIVE_OK)
-			rdv_kafka_source_say(s, 1, "%s: %s", f->topic, error.text);
-		pthread_mutex_lock(&s->lock);
-		f = f->next;
-		pthread_mutex_unlock(&s->lock);
-	}
-}
 
 /* The first that is due; the others keep their order. Under the lock. */
 static struct rdv_source_lane *take_due(struct rdv_kafka_source *s)
@@ -360,17 +298,14 @@ void *rdv_kafka_errand_main(void *source)
 
 	pthread_mutex_lock(&s->lock);
 	while (!s->quit) {
-		bool trims = s->forgetting && !s->asks.first;
-
 		lane = take_due(s);
-		if (!lane && !trims)
-			rdv_kafka_source_wait(s, &s->errand_work, s->asks.first || s->forgetting ? 100 : 1000);
+		if (!lane && !s->forgetting)
+			rdv_kafka_source_wait(s, &s->errand_work, s->asks.first ? 100 : 1000);
 		pthread_mutex_unlock(&s->lock);
 		if (lane)
 			ask(s, lane);
-		else if (trims)
-			trim(s);
-		check_old(s);
+		else
+			rdv_kafka_chores(s);
 		pthread_mutex_lock(&s->lock);
 	}
 	pthread_mutex_unlock(&s->lock);

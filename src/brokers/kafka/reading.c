@@ -196,7 +196,10 @@ static void read_value(struct rdv_kafka_source *s, struct rdv_source_lane *lane,
 	}
 	if (st == REDRIVE_OK && !is_own_open(lane, entries)) /* else: an earlier try of this opening */
 		st = fold_value(s, lane, entries, m->offset);
-	if (st == REDRIVE_CORRUPT)
+	if (st == REDRIVE_VERSION)
+		rdv_kafka_lane_refuse(s, lane, "its journal has records of a newer version at offset %" PRId64,
+				      m->offset);
+	else if (st == REDRIVE_CORRUPT)
 		rdv_kafka_lane_refuse(s, lane, "its journal is damaged at offset %" PRId64, m->offset);
 	else if (st != REDRIVE_OK)
 		rdv_kafka_lane_refuse(s, lane, "the runtime does not take it: %s", redrive_status_text(st));
@@ -259,10 +262,15 @@ static rd_kafka_resp_err_t seek(struct rdv_kafka_source *s, const struct rdv_sou
 /* The call may be fine while its element is not: the partition's fetcher has not started yet. */
 static void try_seek(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
 {
-	rd_kafka_resp_err_t err = seek(s, lane);
+	rd_kafka_resp_err_t err;
 
+	if (lane->deaf)
+		rdv_kafka_rebalance_reassign(s, lane);
+	lane->deaf = false;
+	err = seek(s, lane);
 	if (!err) {
 		lane->next_offset = lane->position;
+		atomic_store(&lane->end, lane->high);
 		pthread_mutex_lock(&s->lock);
 		lane->state = RDV_KAFKA_LANE_OPEN;
 		pthread_mutex_unlock(&s->lock);

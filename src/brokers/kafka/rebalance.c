@@ -64,6 +64,28 @@ static void answer(struct rdv_kafka_source *s, rd_kafka_topic_partition_list_t *
 		rd_kafka_error_destroy(e);
 }
 
+/* A partition whose fetcher has stopped for an offset out of range is deaf: it must be assigned anew. The cooperative
+ * protocol can do that with one; else all are, each where it was, and the pauses stay. */
+void rdv_kafka_rebalance_reassign(struct rdv_kafka_source *s, const struct rdv_source_lane *lane)
+{
+	rd_kafka_topic_partition_list_t *list = NULL;
+
+	if (is_cooperative(s)) {
+		list = rd_kafka_topic_partition_list_new(1);
+		rd_kafka_topic_partition_list_add(list, lane->feed->topic, lane->partition)->offset = 0;
+		answer(s, list, false);
+	} else if (rd_kafka_assignment(s->consumer, &list)) {
+		return;
+	}
+	for (int i = 0; i < list->cnt; i++) {
+		const struct rdv_source_lane *at = rdv_kafka_lane_at(s, list->elems[i].topic, list->elems[i].partition);
+
+		list->elems[i].offset = at && at->state == RDV_KAFKA_LANE_OPEN ? at->next_offset : 0;
+	}
+	answer(s, list, true);
+	rd_kafka_topic_partition_list_destroy(list);
+}
+
 static void assigned(struct rdv_kafka_source *s, rd_kafka_topic_partition_list_t *list)
 {
 	take_snapshot(s);
@@ -226,8 +248,8 @@ void rdv_kafka_rebalance_event(struct rdv_kafka_source *s, rd_kafka_event_t *eve
 {
 	rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(event);
 
-	atomic_fetch_add(&s->base.rebalances, 1);
 	if (rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
+		atomic_fetch_add(&s->base.rebalances, 1);
 		assigned(s, list);
 	} else if (rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS) {
 		revoked(s, list);

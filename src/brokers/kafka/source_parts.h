@@ -23,6 +23,7 @@
 #include "../../base/clock.h"
 
 #define RDV_KAFKA_WHY_SIZE 600     /* a reason */
+#define RDV_KAFKA_CALL_MS 5000     /* of the errand thread, at most */
 #define RDV_KAFKA_TOLD_SIZE 900    /* with what it is about */
 #define RDV_KAFKA_OPEN_RECORD 101u /* entry type: a lane was opened; see fence.c */
 
@@ -106,6 +107,7 @@ struct rdv_source_lane {
 	bool refused;  /* a write of it was */
 	bool in_batch;
 	int64_t forget, forgotten; /* trim the journal before the first; it was trimmed before the second */
+	bool wants_end;            /* it is paused: where does its partition end? */
 	int64_t position_at;       /* in the journal: its last position; never trimmed */
 
 	/* Opening; of the thread that has it. */
@@ -133,7 +135,9 @@ struct rdv_source_lane {
 	int64_t position;
 	struct rdv_mono since; /* of the state */
 	bool said_foreign, said_waiting;
+	_Atomic int64_t end; /* of the partition, as the errand thread last asked */
 	_Atomic bool wanted;
+	bool deaf;   /* its fetcher has stopped: to be assigned anew before it is sought */
 	bool paused; /* as was last called */
 	int64_t next_offset;
 	struct rdv_kafka_held *held;
@@ -176,6 +180,9 @@ struct rdv_kafka_source {
 	bool quit;              /* the other two threads: end */
 	_Atomic bool txn_stop;  /* transactions end soon, too */
 	_Atomic bool attention; /* a lane's `wanted` has changed */
+
+	/* Errand thread. */
+	struct rdv_mono ends_at;
 
 	/* Transaction thread. */
 	struct rdv_buffer arena;
@@ -231,6 +238,8 @@ void rdv_kafka_lane_assign(struct rdv_kafka_source *s, const char *topic, int32_
 /* Nothing more of it is written: messages go, the sink hears lost (unless it knew) and, when no batch names it, gone.
  */
 void rdv_kafka_lane_leave(struct rdv_kafka_source *s, struct rdv_source_lane *lane);
+/* Its fetcher has stopped, for an offset out of range. */
+void rdv_kafka_lane_deaf(struct rdv_kafka_source *s, struct rdv_source_lane *lane);
 /* Left, and a new one in its place. */
 void rdv_kafka_lane_again(struct rdv_kafka_source *s, struct rdv_source_lane *lane);
 void rdv_kafka_lane_refuse(struct rdv_kafka_source *s, struct rdv_source_lane *lane, const char *fmt, ...)
@@ -249,6 +258,7 @@ void rdv_kafka_messages_pause(struct rdv_kafka_source *s, struct rdv_source_lane
 /* ---- rebalance.c: consumer thread ---- */
 void rdv_kafka_rebalance_event(struct rdv_kafka_source *s, rd_kafka_event_t *event);
 void rdv_kafka_rebalance_begin_stop(struct rdv_kafka_source *s);
+void rdv_kafka_rebalance_reassign(struct rdv_kafka_source *s, const struct rdv_source_lane *lane);
 void rdv_kafka_rebalance_turn(struct rdv_kafka_source *s);
 void rdv_kafka_rebalance_drop_all(struct rdv_kafka_source *s); /* this process is out of the group for good */
 
@@ -263,8 +273,12 @@ void rdv_kafka_reading_turn(struct rdv_kafka_source *s, struct rdv_source_lane *
 void rdv_kafka_reading_end(struct rdv_kafka_source *s,
 			   struct rdv_source_lane *lane); /* the journal's partition is let go */
 
-/* ---- opening.c: errand thread ---- */
+/* ---- opening.c, chores.c: errand thread ---- */
 void *rdv_kafka_errand_main(void *source);
+void rdv_kafka_chores(struct rdv_kafka_source *s);
+/* OK: its private topics are as they must be. REFUSED: not, f->why tells. Else: it could not be found out. */
+enum redrive_status rdv_kafka_feed_check(struct rdv_kafka_source *s, struct rdv_kafka_feed *f,
+					 struct rdv_error *error) RDV_MUST_CHECK;
 
 /* ---- commit.c, step.c, fence.c: transaction thread ---- */
 void *rdv_kafka_transaction_main(void *source);
