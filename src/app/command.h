@@ -84,7 +84,11 @@ enum {
 	RDV_OPT_RAMP,
 	RDV_OPT_YES,
 	RDV_OPT_FROM,
-	RDV_OPT_TO
+	RDV_OPT_TO,
+	RDV_OPT_PRINT,
+	RDV_OPT_CREATE,
+	RDV_OPT_CHECK,
+	RDV_OPT_PRINCIPAL
 };
 
 /* The last value given, or NULL. */

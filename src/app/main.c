@@ -42,6 +42,7 @@ const struct rdv_command *const rdv_commands[] = {
 	&rdv_command_token_rm,
 	&rdv_command_journal_check,
 	&rdv_command_journal_dump,
+	&rdv_command_kafka_topics,
 	&rdv_command_completion,
 	&rdv_command_reference,
 	NULL,

@@ -5,7 +5,7 @@
 #include "../settings.h"
 #include "commands.h"
 
-static int load(const char *file, struct rdv_settings *s)
+int rdv_command_load(const char *file, struct rdv_settings *s)
 {
 	struct rdv_findings findings = {0};
 	enum redrive_status status = rdv_settings_init(s);
@@ -21,7 +21,7 @@ static int run_check(struct rdv_invocation *in)
 	struct rdv_settings s;
 	struct rdv_buffer text;
 	rdv_buffer_init(&text, 0);
-	int code = load(in->args[0], &s);
+	int code = rdv_command_load(in->args[0], &s);
 	if (code == 0 && rdv_option_given(in, RDV_OPT_EFFECTIVE)) {
 		rdv_settings_print(&s, &text);
 		fputs(rdv_buffer_string(&text), stdout);
@@ -77,7 +77,7 @@ static int run_explain(struct rdv_invocation *in)
 {
 	const char *file = in->arg_count ? in->args[0] : "redrive.yaml", *route = rdv_option(in, RDV_OPT_ROUTE);
 	struct rdv_settings s;
-	int code = load(file, &s);
+	int code = rdv_command_load(file, &s);
 	bool found = !route;
 	for (size_t i = 0; code == 0 && i < s.route_count && !found; i++)
 		found = strcmp(route, s.routes[i].name) == 0;

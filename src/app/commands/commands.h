@@ -14,5 +14,10 @@ extern const struct rdv_command rdv_command_replay_plan, rdv_command_replay_show
 	rdv_command_replay_rate, rdv_command_replay_cancel, rdv_command_replay_watch;
 extern const struct rdv_command rdv_command_token_add, rdv_command_token_ls, rdv_command_token_rm;
 extern const struct rdv_command rdv_command_journal_check, rdv_command_journal_dump;
+extern const struct rdv_command rdv_command_kafka_topics;
 extern const struct rdv_command rdv_command_completion, rdv_command_reference;
+
+/* A configuration, judged; its findings are printed. Returns the exit code; settings are to be freed in every case. */
+struct rdv_settings;
+int rdv_command_load(const char *file, struct rdv_settings *s);
 #endif

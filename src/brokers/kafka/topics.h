@@ -16,6 +16,15 @@ struct rdv_kafka_names {
 void rdv_kafka_names(const char *cluster, const char *route, const char *source_topic, const char *group,
 		     struct rdv_kafka_names *out);
 
+/* The topics that a route reads now: its names, and what its patterns match. Sorted. */
+struct rdv_kafka_list {
+	char **topics; /* owns */
+	size_t count;
+};
+enum redrive_status rdv_kafka_list_topics(rd_kafka_t *h, const struct rdv_kafka_config *c, int timeout_ms,
+					  struct rdv_kafka_list *out, struct rdv_error *error) RDV_MUST_CHECK;
+void rdv_kafka_list_done(struct rdv_kafka_list *list);
+
 struct rdv_kafka_source_topic { /* what the broker says of a source topic */
 	char cluster[64];
 	int32_t partitions, replication;
