@@ -41,8 +41,13 @@ SANITIZER_ENV = {
 }
 # End-to-end files that measure times or rates: nothing else runs beside them.
 ALONE = {"test_outage", "test_pitfalls", "test_replay"}
-# End-to-end files of the Kafka driver that are written but cannot pass yet: the program does not take `source: kafka`.
-KAFKA_NOT_YET = {"test_kafka", "test_kafka_group", "test_kafka_chaos", "test_kafka_broker"}
+# End-to-end tests of the Kafka driver that are written but do not pass yet: whole files, or tests of a file by their names.
+KAFKA_NOT_YET = {
+    "test_kafka": {"bytes_arrive_as_they_were", "each_dead_message_is_one_letter", "the_desk_has_the_letters",
+                   "foreign_records_in_the_private_topics_are_counted_and_hurt_nobody",
+                   "huge_headers_are_kept_or_a_letter_says_why_not"},
+    "test_kafka_copies": "all", "test_kafka_group": "all", "test_kafka_chaos": "all", "test_kafka_broker": "all",
+}
 # What starts threads; the rest would only be slower under the thread sanitizer.
 THREADED = re.compile(r"base/test_queue|log/test_log(_threads)?$|(brokers|handlers|runtime|api)/|desk/test_(store|replay|plan)$")
 
@@ -249,8 +254,9 @@ def is_json(text):
         return False
 
 
-def e2e_program(file, env=None):
-    return lambda: run([sys.executable, str(file), "--redrive", "build/redrive"], E2E_SECONDS, env)
+def e2e_program(file, env=None, left_out=()):
+    names = [n for n in re.findall(r"^@test\ndef (\w+)", file.read_text(), re.M) if n not in left_out] if left_out else []
+    return lambda: run([sys.executable, str(file), "--redrive", "build/redrive", *names], E2E_SECONDS, env)
 
 
 def part_e2e(tally):
@@ -280,8 +286,8 @@ def kafka_of(tally, version, builds, wanted):
         for kind, directory in builds:
             if any(not without_broker(name_of(test)) for test in tests_of(directory)):
                 run_tests(tally, f"Kafka {version}, {kind}", directory, lambda name: not without_broker(name), env)
-        files = [f for f in sorted((ROOT / "tests/e2e").glob("test_kafka*.py")) if f.stem not in KAFKA_NOT_YET and wanted(f.stem)]
-        run_all(tally, {f"Kafka {version}, end to end: {f.stem}": e2e_program(f, env) for f in files}, 1)
+        files = [f for f in sorted((ROOT / "tests/e2e").glob("test_kafka*.py")) if KAFKA_NOT_YET.get(f.stem) != "all" and wanted(f.stem)]
+        run_all(tally, {f"Kafka {version}, end to end: {f.stem}": e2e_program(f, env, KAFKA_NOT_YET.get(f.stem, ())) for f in files}, 1)
 
 
 def part_asan(tally):
