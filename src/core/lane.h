@@ -161,7 +161,7 @@ void rdv_lane_move_dedupe(struct rdv_lane *l, struct rdv_dedupe *to, struct rdv_
 void rdv_lane_close(struct rdv_lane *l, struct rdv_effects *out);
 
 /* ---- liveness and trimming. Counted as live (rdv_log_live): every BODY once per lane of its partition, when it is
- * published (or folded and still owned after recovery: ask rdv_lane_each_live), and every RECORD with owns_state, when
+ * published (or folded: ask rdv_lane_each_live before rdv_lane_opened), and every RECORD with owns_state, when
  * it is appended. The lane emits RELEASED exactly once for each of them. All other records are not counted: before any
  * tail segment goes, with or without live records, rdv_lane_rewrite must be called for every lane until it has done
  * all; it emits what may lie there (LANE, PAUSE, COUNTERS, gates, requests, dedupe), and the segment goes when that is
@@ -192,7 +192,7 @@ struct rdv_losses {
  * by its letter: until then the lane owns what is there, and has to be asked again. */
 bool rdv_lane_lose(struct rdv_lane *l, struct rdv_now now, uint32_t segment, uint32_t *at, uint32_t *budget,
 		   struct rdv_losses *count, struct rdv_effects *out) RDV_MUST_CHECK;
-/* After recovery: every live record that counts, BODY and STATE. */
+/* Every live record that counts, BODY and STATE; after the fold it is asked before rdv_lane_opened. */
 typedef void (*rdv_lane_live)(void *ctx, enum rdv_record type, uint64_t seq, struct rdv_place place);
 void rdv_lane_each_live(const struct rdv_lane *l, rdv_lane_live each, void *ctx);
 /* The same in slices of `budget` entries, of a lane that does not change meanwhile. *at: 0 to begin, 0 at the end. */

@@ -122,7 +122,7 @@ void rdv_lane_each_live_slice(const struct rdv_lane *l, uint32_t *at, uint32_t b
 	for (uint32_t ref = *at + 1; ref <= end; ref++) {
 		const struct rdv_entry *e = rdv_lane_entry(l, ref);
 
-		if (e->ghost)
+		if (e->ghost || (l->folding && !e->replay && !e->body_segment)) /* which opening forgets */
 			continue;
 		if (!e->replay && e->body_segment)
 			each(ctx, RDV_RECORD_BODY, e->seq,

@@ -88,10 +88,12 @@ static void move_route(struct rdv_engine *e, struct rdv_change *c)
 	r->seat = c->seat;
 	c->seat = NULL;
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (s->route != r || !s->lane)
+		if (s->route != r || !s->lane || s->discarded)
 			continue;
 		rdv_dispatcher_remove(old->unit->dispatcher, s->lane);
 		rdv_lane_move_to(s->lane, r->seat->unit->target, r->seat->number);
+		if (s->inlet)
+			rdv_inlet_moved(s);
 		if (rdv_dispatcher_add(r->seat->unit->dispatcher, s->lane) != REDRIVE_OK)
 			rdv_engine_fail(e, "out of memory"); /* places were promised */
 	}
@@ -122,7 +124,7 @@ static void change_route(struct rdv_engine *e, struct rdv_change *c)
 	else
 		rdv_target_route_reload(r->seat->unit->target, r->seat->number, &c->options->route_policy);
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (s->route != r || !s->lane)
+		if (s->route != r || !s->lane || s->discarded)
 			continue;
 		rdv_lane_reload(s->lane, &c->options->lane, c->options->rules);
 		rdv_strand_nudge(e, s);

@@ -36,7 +36,8 @@ enum rdv_checkpoint_stage {
 };
 struct rdv_inlet_checkpoint {
 	enum rdv_checkpoint_stage stage;
-	int64_t first; /* the journal's offset at which it began: what is before goes */
+	int64_t first;    /* the journal's offset at which it began: what is before goes */
+	uint64_t settled; /* the position has to come so far before that: what ended ahead of it stands there alone */
 	struct rdv_rewrite rewrite;
 	uint32_t at, reading;
 };
@@ -47,6 +48,7 @@ struct rdv_inlet_lane {
 	struct rdv_strand *strand;
 	struct rdv_source_lane *source; /* the source's name for it; NULL when the source has let go */
 	enum rdv_inlet_stage stage;
+	enum { RDV_INLET_AS_IT_WAS, RDV_INLET_PAUSE, RDV_INLET_RESUME } pause; /* asked for while it was folded */
 	struct rdv_progress progress;
 	struct rdv_run *ahead; /* owns: DONE runs of the journal, until it is open */
 	size_t ahead_count, ahead_capacity;
@@ -55,10 +57,10 @@ struct rdv_inlet_lane {
 	struct rdv_buffer counters; /* the last COUNTERS payload; empty = none */
 	struct rdv_run *loose;      /* owns: ended without ever having been in the journal */
 	size_t loose_count, loose_capacity;
-	bool dirty;
+	bool dirty, ends; /* ends: CLOSE is its last record */
 	/* of the batch on its way */
 	struct rdv_buffer sent;
-	uint64_t position_sent;
+	uint64_t position_sent, done_end; /* done_end: behind the last offset of which the journal has a DONE */
 	/* back-pressure */
 	bool paused;
 	uint64_t live_bytes, full_key; /* full_key: hash of a key that holds too many; 0 = none */
@@ -122,11 +124,13 @@ void rdv_inlet_lanes_step(struct rdv_engine *e, struct rdv_inlet *in);
 void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in); /* what the batch came to */
 void rdv_inlet_seal(struct rdv_engine *e, struct rdv_inlet *in); /* the next batch, if it is time */
 void rdv_inlet_drop_records(struct rdv_inlet_lane *in);
+void rdv_inlet_drop_letters(struct rdv_inlet_lane *in); /* those of the next batch */
 /* ---- inlet_checkpoint.c ---- */
 void rdv_inlet_checkpoint_step(struct rdv_engine *e, struct rdv_inlet_lane *in);
 void rdv_inlet_checkpoint_sealed(struct rdv_inlet_lane *in);
 void rdv_inlet_checkpoint_durable(struct rdv_inlet_lane *in, int64_t first); /* first: of the batch's records */
 /* ---- inlet_record.c: what goes into the next batch ---- */
 void rdv_inlet_settle_stuck(struct rdv_engine *e, struct rdv_inlet_lane *in);
+void rdv_inlet_note_end(struct rdv_inlet_lane *in, const struct rdv_run *run); /* the journal has a DONE of it */
 bool rdv_inlet_put(struct rdv_inlet_lane *in, uint8_t type, uint64_t seq, struct rdv_slice payload);
 #endif

@@ -63,6 +63,8 @@ static bool put_loose(struct rdv_inlet_lane *l, uint64_t position)
 	l->loose_count = 0;
 	if (!kept)
 		return true;
+	for (size_t i = 0; i < kept; i++)
+		rdv_inlet_note_end(l, &l->loose[i]);
 	rdv_buffer_init(&bytes, 0);
 	rdv_runs_encode(l->loose, kept, &bytes);
 	good = !bytes.failed && rdv_inlet_put(l, RDV_RECORD_DONE, 0, rdv_buffer_as_slice(&bytes));
@@ -70,7 +72,19 @@ static bool put_loose(struct rdv_inlet_lane *l, uint64_t position)
 	return good;
 }
 
-/* A lane's share; CLOSE stays behind all else but the position. */
+static bool put_close(struct rdv_inlet_lane *l)
+{
+	struct rdv_buffer bytes;
+	bool good;
+
+	rdv_buffer_init(&bytes, 0);
+	rdv_close_encode(&bytes);
+	good = !bytes.failed && rdv_inlet_put(l, RDV_RECORD_CLOSE, 0, rdv_buffer_as_slice(&bytes));
+	rdv_buffer_done(&bytes);
+	return good;
+}
+
+/* A lane's share; CLOSE stays behind all else but the position: by it the next owner knows that nothing was cut off. */
 static bool seal_lane(struct rdv_inlet_lane *l, struct rdv_source_write *out)
 {
 	uint64_t position = l->progress.position;
@@ -80,6 +94,8 @@ static bool seal_lane(struct rdv_inlet_lane *l, struct rdv_source_write *out)
 	if (l->counters.size)
 		good = rdv_inlet_put(l, RDV_RECORD_COUNTERS, 0, rdv_buffer_as_slice(&l->counters)) && good;
 	rdv_buffer_clear(&l->counters);
+	if (l->ends)
+		good = put_close(l) && good;
 	*out = (struct rdv_source_write){
 		.lane = l->source,
 		.position = position,
@@ -111,11 +127,29 @@ static void seal_letters(struct rdv_inlet *in)
 	for (size_t i = 0; i < in->going.count; i++) {
 		const struct rdv_inlet_letter *l = &in->going.items[i];
 
-		if (l->lane->stage == RDV_INLET_LOST)
-			continue;
 		in->letters[in->batch.letter_count++] = (struct rdv_source_letter){
 			l->lane->source, rdv_block_slice(l->envelope), rdv_block_slice(l->body), l->body != NULL};
 	}
+}
+
+static void unref_letter(struct rdv_inlet_letter *l)
+{
+	rdv_block_unref(l->envelope);
+	rdv_block_unref(l->body);
+}
+
+void rdv_inlet_drop_letters(struct rdv_inlet_lane *in)
+{
+	struct rdv_inlet_letters *list = &in->inlet->waiting;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < list->count; i++) {
+		if (list->items[i].lane == in)
+			unref_letter(&list->items[i]);
+		else
+			list->items[kept++] = list->items[i];
+	}
+	list->count = kept;
 }
 
 static void done(void *ctx, struct rdv_source_batch *batch, enum redrive_status status)
@@ -175,10 +209,8 @@ void rdv_inlet_seal(struct rdv_engine *e, struct rdv_inlet *in)
 
 static void drop_letters(struct rdv_inlet *in)
 {
-	for (size_t i = 0; i < in->going.count; i++) {
-		rdv_block_unref(in->going.items[i].envelope);
-		rdv_block_unref(in->going.items[i].body);
-	}
+	for (size_t i = 0; i < in->going.count; i++)
+		unref_letter(&in->going.items[i]);
 	in->going.count = 0;
 }
 
@@ -200,7 +232,7 @@ void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in)
 		struct rdv_inlet_lane *l = in->writers[i];
 
 		if (status != REDRIVE_OK && (status != REDRIVE_CONFLICT || in->batch.refused[i]))
-			continue; /* lost, or about to be */
+			rdv_inlet_lost(e, l); /* what came after it must not be written without it */
 		if (l->stage == RDV_INLET_LOST)
 			continue;
 		rdv_lane_durable(l->strand->lane, e->now, in->ticket, e->effects);

@@ -6,7 +6,8 @@
  * A checkpoint begins when the journal has grown to twice what lives in it (and 16 MiB). It writes what the lane has
  * beside its messages (gates, requests, keys, pause), then each message that stands in the journal, BODY and STATE, in
  * slices between the batches of the day. What changes meanwhile writes itself, behind the checkpoint's begin; so each
- * thing that lives has its last record there. A record that is read to be written again is looked at once more before
+ * thing that lives has its last record there. What has ended ahead of the position stands in the old records alone:
+ * they stay until the position has passed it. A record that is read to be written again is looked at once more before
  * it is put: one that was replaced or has ended must not come back. Core thread. */
 #include "inlet.h"
 #include <stdlib.h>
@@ -123,7 +124,7 @@ void rdv_inlet_checkpoint_step(struct rdv_engine *e, struct rdv_inlet_lane *in)
 		write_records(e, in);
 	} else if (c->stage == RDV_CHECKPOINT_MESSAGES) {
 		write_messages(in);
-	} else if (c->stage == RDV_CHECKPOINT_READING && !c->reading) {
+	} else if (c->stage == RDV_CHECKPOINT_READING && !c->reading && in->progress.position >= c->settled) {
 		c->stage = RDV_CHECKPOINT_WRITTEN;
 		in->dirty = true;
 	}
@@ -143,6 +144,7 @@ void rdv_inlet_checkpoint_durable(struct rdv_inlet_lane *in, int64_t first)
 	in->journal_bytes += in->sent.size;
 	if (c->stage == RDV_CHECKPOINT_BEGIN && first >= 0) {
 		c->first = first;
+		c->settled = in->done_end;
 		in->journal_bytes = 0;
 		c->stage = RDV_CHECKPOINT_RECORDS;
 	} else if (c->stage == RDV_CHECKPOINT_SENT) {

@@ -131,6 +131,7 @@ static enum redrive_status note_done(struct rdv_inlet_lane *l, struct rdv_slice 
 			l->ahead_capacity = capacity;
 		}
 		l->ahead[l->ahead_count++] = run;
+		rdv_inlet_note_end(l, &run);
 	}
 	return r.failed ? REDRIVE_CORRUPT : REDRIVE_OK;
 }
@@ -275,8 +276,10 @@ static void do_opened(struct rdv_engine *e, void *ctx)
 	l->stuck_ms = e->now.mono.ms;
 	s->feed->next_offset = o->position;
 	rdv_topic_foreign_next(s->feed->topic, s->feed->partition, o->position);
-	rdv_loop_open_lane(e, s, o->position, !o->clean);
 	rdv_lane_each_live(s->lane, count_recovered, l);
+	rdv_loop_open_lane(e, s, o->position, !o->clean);
+	if (l->pause != RDV_INLET_AS_IT_WAS)
+		rdv_lane_pause(s->lane, l->pause == RDV_INLET_PAUSE, e->effects);
 	e->uncounting--;
 	l->holds_tail = false;
 	rdv_strand_nudge(e, s);
@@ -407,12 +410,14 @@ const struct rdv_source_sink rdv_inlet_sink = {
 
 void rdv_inlet_revoke(struct rdv_engine *e, struct rdv_inlet_lane *in, int64_t within_ms)
 {
-	if (in->stage != RDV_INLET_OPEN) { /* a lane that is still folded has nothing to say */
-		in->close_ms = 0;
+	int64_t by = rdv_ms_add(e->now.mono.ms, within_ms);
+
+	if (in->stage == RDV_INLET_CLOSING && by < in->close_ms)
+		in->close_ms = by;
+	if (in->stage != RDV_INLET_OPEN) /* a lane that is still folded has nothing to say */
 		return;
-	}
 	in->stage = RDV_INLET_CLOSING;
-	in->close_ms = e->now.mono.ms + within_ms;
+	in->close_ms = by;
 	rdv_lane_stop(in->strand->lane);
 	rdv_offers_recall(e, in->inlet->route->outlet); /* what pullers were only offered need not be waited for */
 }
@@ -425,6 +430,26 @@ void rdv_inlet_lost(struct rdv_engine *e, struct rdv_inlet_lane *in)
 	in->stage = RDV_INLET_LOST;
 	rdv_lane_stop(in->strand->lane);
 	rdv_inlet_drop_records(in);
+	rdv_inlet_drop_letters(in);
+}
+
+void rdv_inlet_moved(struct rdv_strand *s)
+{
+	if (s->inlet->stage != RDV_INLET_FOLDING && s->inlet->stage != RDV_INLET_OPEN)
+		rdv_lane_stop(s->lane);
+}
+
+bool rdv_strand_serves(const struct rdv_strand *s)
+{
+	return s->lane && (!s->inlet || s->inlet->stage == RDV_INLET_OPEN || s->inlet->stage == RDV_INLET_CLOSING);
+}
+
+bool rdv_inlet_pauses_later(struct rdv_strand *s, bool paused)
+{
+	if (rdv_strand_serves(s))
+		return false;
+	s->inlet->pause = paused ? RDV_INLET_PAUSE : RDV_INLET_RESUME;
+	return true;
 }
 
 static void close_lane(struct rdv_engine *e, struct rdv_inlet_lane *in)
@@ -489,6 +514,7 @@ static void retire(struct rdv_engine *e, struct rdv_inlet_lane *in)
 		rdv_lane_each_live_slice(s->lane, &in->retire_at, AT_ONCE, uncount, e);
 	if (in->retire_at && in->retire_at != UINT32_MAX)
 		return;
+	rdv_effects_run(e); /* nothing may speak of it any more */
 	e->uncounting--;
 	rdv_trim_again(e); /* it may stand at this strand */
 	unlink_strand(e, s);

@@ -4,6 +4,7 @@
  * the position alone. So
  *
  *   COUNTERS   only the last of a batch
+ *   CLOSE      behind all others of its batch
  *   DONE       of messages that never were in the journal: kept apart; the batch drops those below its position
  *   STATE      its message's BODY goes with it, if it is not there
  *   others     as they are
@@ -27,6 +28,14 @@ bool rdv_inlet_put(struct rdv_inlet_lane *in, uint8_t type, uint64_t seq, struct
 	rdv_entry_encode(&in->records, &(struct rdv_source_record){type, seq, payload});
 	in->dirty = true;
 	return !in->records.failed;
+}
+
+void rdv_inlet_note_end(struct rdv_inlet_lane *in, const struct rdv_run *run)
+{
+	uint64_t end = run->count > UINT64_MAX - run->first ? UINT64_MAX : run->first + run->count;
+
+	if (end > in->done_end)
+		in->done_end = end;
 }
 
 void rdv_inlet_drop_records(struct rdv_inlet_lane *in)
@@ -152,6 +161,7 @@ static bool put_runs(struct rdv_inlet_lane *in, const struct rdv_run *run)
 	struct rdv_buffer bytes;
 	bool good;
 
+	rdv_inlet_note_end(in, run);
 	rdv_buffer_init(&bytes, 0);
 	rdv_runs_encode(run, 1, &bytes);
 	good = !bytes.failed && rdv_inlet_put(in, RDV_RECORD_DONE, 0, rdv_buffer_as_slice(&bytes));
@@ -202,6 +212,8 @@ void rdv_inlet_record(struct rdv_engine *e, struct rdv_strand *s, const struct r
 		in->dirty = true;
 	} else if (effect->record.type == RDV_RECORD_DONE) {
 		good = take_done(in, payload);
+	} else if (effect->record.type == RDV_RECORD_CLOSE) {
+		in->ends = in->dirty = good = true;
 	} else {
 		good = rdv_inlet_put(in, (uint8_t)effect->record.type, effect->record.record_seq, payload);
 		if (good && effect->record.type == RDV_RECORD_STATE &&

@@ -458,8 +458,8 @@ void rdv_loop_open_lane(struct rdv_engine *e, struct rdv_strand *s, uint64_t nex
 	if (next < s->start)
 		next = s->start;
 	rdv_strand_touch(e, s);
+	rdv_lane_each_live(s->lane, count_recovered, e); /* what opening replaces is counted off again */
 	rdv_lane_opened(s->lane, e->now, next, unclean, e->effects);
-	rdv_lane_each_live(s->lane, count_recovered, e);
 	if (!s->route)
 		rdv_lane_stop(s->lane);
 	if (e->effects->arena.size > RDV_TURN_BYTES)

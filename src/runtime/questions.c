@@ -142,7 +142,7 @@ static void describe_strand(struct rdv_engine *e, struct route_question *q, cons
 		s = orphan_status(q, strand);
 	else if (r->number < q->numbers && q->by_number[r->number])
 		s = &q->items[q->by_number[r->number] - 1];
-	if (!s)
+	if (!s || !rdv_strand_serves(strand)) /* of those others have the account */
 		return;
 	add_strand(e, s, strand);
 	if (r && !r->gone && rdv_lane_paused(strand->lane) && strcmp(s->state, "running") == 0)
@@ -226,7 +226,7 @@ static void do_pause(struct rdv_engine *e, void *ctx)
 	if (!o->paused)
 		rdv_target_storm_resume(r->seat->unit->target, r->seat->number, e->now);
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (s->route != r || !s->lane)
+		if (s->route != r || !s->lane || rdv_inlet_pauses_later(s, o->paused))
 			continue;
 		if (rdv_lane_paused(s->lane) != o->paused)
 			rdv_lane_pause(s->lane, o->paused, e->effects);
@@ -244,7 +244,7 @@ static void do_release(struct rdv_engine *e, void *ctx)
 	for (struct rdv_strand *s = e->strands; s && r; s = s->next) {
 		uint64_t hash = rdv_topic_key_hash(s->feed->topic, o->key);
 
-		if (s->route != r || !s->lane)
+		if (s->route != r || !rdv_strand_serves(s))
 			continue;
 		if (rdv_lane_release(s->lane, e->now, hash, e->effects) == REDRIVE_OK)
 			o->status = REDRIVE_OK;

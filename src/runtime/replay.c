@@ -23,7 +23,7 @@ static struct rdv_strand *strand_of(struct rdv_engine *e, const char *route, con
 	if (!r)
 		return NULL;
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (s->route != r || !s->lane || s->feed->partition != partition ||
+		if (s->route != r || !rdv_strand_serves(s) || s->feed->partition != partition ||
 		    strcmp(rdv_topic_name(s->feed->topic), topic) != 0)
 			continue;
 		if (!best || (offset >= s->start && offset < s->end))
@@ -68,7 +68,7 @@ static void do_plan(struct rdv_engine *e, void *ctx)
 	struct asked *a = ctx;
 
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (!s->lane)
+		if (!rdv_strand_serves(s))
 			continue;
 		if (a->cancel)
 			rdv_lane_replay_cancel(s->lane, e->now, a->plan, e->effects);
@@ -85,7 +85,7 @@ static void do_stored(struct rdv_engine *e, void *ctx)
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
 		struct rdv_request request;
 
-		if (!s->lane || s->feed->partition != a->partition || strcmp(s->name, a->route) != 0 ||
+		if (!rdv_strand_serves(s) || s->feed->partition != a->partition || strcmp(s->name, a->route) != 0 ||
 		    strcmp(rdv_topic_name(s->feed->topic), a->topic) != 0 ||
 		    !rdv_lane_request(s->lane, a->request, &request))
 			continue;

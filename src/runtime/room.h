@@ -415,6 +415,11 @@ bool rdv_inlet_arrive(struct rdv_engine *e, struct rdv_strand *s, const struct r
 /* Takes both when OK. The letter goes with the batch of this turn's DONE. CLOSED: the lane writes nothing any more. */
 enum redrive_status rdv_inlet_letter(struct rdv_engine *e, struct rdv_strand *s, struct rdv_block *envelope,
 				     struct rdv_block *body) RDV_MUST_CHECK;
+void rdv_inlet_moved(struct rdv_strand *s); /* its lane is at another target: one that is given up stays stopped */
+/* It is ours: neither still folded nor given up. Also true of lanes of the embedded queue. */
+bool rdv_strand_serves(const struct rdv_strand *s);
+/* It is folded, and paused or resumed when it is open; or given up, and neither. false: now. */
+bool rdv_inlet_pauses_later(struct rdv_strand *s, bool paused);
 /* What people are told of it: NULL = it works. */
 const char *rdv_inlet_trouble(const struct rdv_route *r, bool *failed, char *text, size_t size);
 uint32_t rdv_inlet_lane_count(const struct rdv_route *r);

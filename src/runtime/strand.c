@@ -286,7 +286,7 @@ void rdv_strand_touch(struct rdv_engine *e, struct rdv_strand *s)
 void rdv_strand_nudge(struct rdv_engine *e, struct rdv_strand *s)
 {
 	rdv_strand_touch(e, s);
-	if (!s->route)
+	if (!s->route || s->discarded)
 		return;
 	rdv_dispatcher_touch(s->route->seat->unit->dispatcher, s->lane);
 	s->route->seat->unit->wake.ms = 0;

@@ -8,8 +8,9 @@
  * lanes that have finished it: those write their DONE again in the same batch, behind it. Whether a segment had live
  * records or not, the single records (LANE, COUNTERS, gates, TOPIC, publish ids, marks) that may lie in it are re-made
  * before it goes, in slices over many turns: there may be millions of keys and ids. Invariant: one tail at a time;
- * nothing is dropped before what replaces it is durable (the log sees to that by the ticket), nor while records of a
- * discarded lane are still being counted off. What cannot be read does not end the scan: lost.c. */
+ * nothing is dropped before what replaces it is durable (the log sees to that by the ticket), nor looked at while
+ * records of a discarded lane are still being counted off, or those of a folded one are not counted yet. What cannot be
+ * read does not end the scan: lost.c. */
 #include "lost.h"
 #include <stdlib.h>
 
@@ -181,7 +182,7 @@ void rdv_trim_keep_body(struct rdv_engine *e, struct rdv_feed *feed, const struc
 	bool owned = false;
 
 	for (size_t i = 0; i < feed->count && !owned; i++)
-		owned = feed->strands[i]->lane &&
+		owned = feed->strands[i]->lane && !feed->strands[i]->discarded &&
 			rdv_lane_owns(feed->strands[i]->lane, RDV_RECORD_BODY, frame->seq, place_of(frame), &entry);
 	if (!owned)
 		return;
@@ -202,7 +203,8 @@ static void keep_state(struct rdv_engine *e, const struct rdv_frame *frame)
 	struct rdv_strand *s = frame->stream < e->stream_capacity ? e->streams[frame->stream].strand : NULL;
 	uint32_t entry;
 
-	if (s && s->lane && rdv_lane_owns(s->lane, RDV_RECORD_STATE, frame->seq, place_of(frame), &entry))
+	if (s && s->lane && !s->discarded &&
+	    rdv_lane_owns(s->lane, RDV_RECORD_STATE, frame->seq, place_of(frame), &entry))
 		add_raw(e, frame);
 }
 
@@ -316,7 +318,7 @@ static void look(struct rdv_engine *e, struct rdv_trim *t)
 {
 	struct rdv_log_space space;
 
-	if (e->now.mono.ms < t->look_ms)
+	if (e->now.mono.ms < t->look_ms || e->uncounting) /* what is folded is not counted yet */
 		return;
 	t->look_ms = e->now.mono.ms + LOOK_MS;
 	rdv_log_space(e->log, &space);

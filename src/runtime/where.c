@@ -77,7 +77,8 @@ struct rdv_strand *rdv_found_next(struct rdv_engine *e, const struct rdv_found *
 	while (feed && *i < feed->count) {
 		struct rdv_strand *s = feed->strands[(*i)++];
 
-		if (s->lane && at->offset >= s->start && at->offset < s->end && (!route || strcmp(route, s->name) == 0))
+		if (rdv_strand_serves(s) && at->offset >= s->start && at->offset < s->end &&
+		    (!route || strcmp(route, s->name) == 0))
 			return s;
 	}
 	return NULL;

@@ -65,7 +65,7 @@ static void do_search(struct rdv_engine *e, void *ctx)
 	if (q->lane < q->feed->count) {
 		struct rdv_strand *s = q->feed->strands[q->lane];
 
-		if (s->lane && (!q->route || strcmp(q->route, s->name) == 0))
+		if (rdv_strand_serves(s) && (!q->route || strcmp(q->route, s->name) == 0))
 			q->found_count = rdv_lane_find_key(s->lane, hash, &q->entry, q->found, SLICE);
 		else
 			q->entry = 0;

@@ -119,6 +119,18 @@ static inline enum redrive_status fake_start(struct rdv_source *s, struct rdv_er
 	return REDRIVE_OK;
 }
 
+/* Nobody knows what became of the batch that is held. */
+static inline void fake_unknown(struct fake_broker *b)
+{
+	struct rdv_source_batch *batch = b->held;
+
+	b->held = NULL;
+	b->hold = false;
+	for (size_t i = 0; i < batch->write_count; i++)
+		batch->refused[i] = true;
+	batch->done(batch->ctx, batch, REDRIVE_FAILED);
+}
+
 /* Gives up the partition in order. */
 static inline void fake_revoke(struct fake_broker *b, int64_t within_ms)
 {
@@ -269,6 +281,21 @@ static inline unsigned fake_count(struct fake_broker *b, uint8_t type)
 		n += r.type == type;
 	pthread_mutex_unlock(&b->mutex);
 	return n;
+}
+
+/* The type of the last record that is not a position; 0 = none. */
+static inline uint8_t fake_last(struct fake_broker *b)
+{
+	struct rdv_slice entries;
+	struct rdv_source_record r;
+	uint8_t type = 0;
+
+	pthread_mutex_lock(&b->mutex);
+	entries = rdv_buffer_as_slice(&b->journal);
+	while (rdv_entry_next(&entries, &r))
+		type = r.type == RDV_SOURCE_POSITION ? type : r.type;
+	pthread_mutex_unlock(&b->mutex);
+	return type;
 }
 
 static inline bool fake_wait_position(struct fake_broker *b, uint64_t wanted)

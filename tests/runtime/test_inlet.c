@@ -226,12 +226,119 @@ static void a_partition_that_is_given_up_in_order_ends_with_close(void **state)
 	WAIT_ACCOUNT(w.e, "r", acked, 1);
 	for (int i = 0; i < 20; i++) {
 		fake_revoke(w.b, 5000);
+		assert_int_equal(fake_last(w.b), RDV_RECORD_CLOSE);
 		fake_produce(w.b, NULL, "more", 1);
 		fake_assign(w.b);
 	}
 	WAIT_ACCOUNT(w.e, "r", acked, 21);
 	assert_int_equal(fake_count(w.b, RDV_RECORD_CLOSE), 20);
 	assert_int_equal(w.h->calls, 21);
+	end(&w);
+}
+
+static bool wait_held(struct fake_broker *b)
+{
+	for (int i = 0; i < 1000; i++) {
+		struct rdv_source_batch *held;
+
+		pthread_mutex_lock(&b->mutex);
+		held = b->held;
+		pthread_mutex_unlock(&b->mutex);
+		if (held)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+static void hold_batches(struct fake_broker *b)
+{
+	pthread_mutex_lock(&b->mutex);
+	b->hold = true;
+	pthread_mutex_unlock(&b->mutex);
+}
+
+static void a_letter_of_a_lane_that_is_lost_goes_with_it(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	w.o.lane.retry.attempts = 1;
+	fake_produce(w.b, NULL, "fine", 1);
+	start(&w);
+	WAIT_ACCOUNT(w.e, "r", acked, 1);
+	assert_true(fake_wait_position(w.b, 1));
+	for (int i = 0; i < 20; i++) {
+		fake_produce(w.b, NULL, "!poison", 1);
+		fake_feed(w.b);
+		for (int k = 0; k < 100000 && !fake_count(w.b, RDV_RECORD_STATE); k++)
+			usleep(10);
+		hold_batches(w.b); /* its DYING is durable; now its letter waits for the next batch */
+		usleep((useconds_t)i * 1000);
+		fake_lose(w.b);
+		usleep(5000);
+		fake_assign(w.b);
+	}
+	for (int i = 0; i < 1000 && w.b->letters < 20; i++)
+		usleep(10000);
+	assert_int_equal(w.b->letters, 20);
+	end(&w);
+}
+
+static void what_follows_a_batch_of_unknown_fate_is_not_written(void **state)
+{
+	struct world w;
+	unsigned batches;
+
+	(void)state;
+	begin(&w);
+	fake_produce(w.b, NULL, "one", 1);
+	start(&w);
+	WAIT_ACCOUNT(w.e, "r", acked, 1);
+	assert_true(fake_wait_position(w.b, 1));
+	hold_batches(w.b);
+	fake_produce(w.b, NULL, "two", 1);
+	fake_feed(w.b);
+	assert_true(wait_held(w.b));
+	fake_produce(w.b, NULL, "three", 1);
+	fake_feed(w.b);
+	assert_true(handler_wait(w.h, &w.h->done, 3));
+	batches = w.b->batches;
+	fake_unknown(w.b);
+	usleep(200000);
+	assert_int_equal(w.b->batches, batches);
+	fake_lose(w.b);
+	fake_assign(w.b);
+	assert_true(fake_wait_position(w.b, 3));
+	end(&w);
+}
+
+static void a_retry_that_was_at_the_handler_in_a_crash_leaves_no_debt(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	w.o.lane.retry.crashes = 100;
+	fake_produce(w.b, NULL, "one", 1);
+	w.h->bad = 1;
+	start(&w);
+	assert_true(handler_wait(w.h, &w.h->calls, 1));
+	handler_block(w.h, true);
+	assert_true(handler_wait(w.h, &w.h->inside, 1));
+	for (int i = 0; i < 1000 && fake_count(w.b, RDV_RECORD_STARTED) < 2; i++)
+		usleep(10000);
+	w.b->now->owner = false; /* it is told nothing more */
+	w.b->now = NULL;
+	handler_block(w.h, false);
+	rdv_engine_free(w.e);
+	start(&w);
+	WAIT_ACCOUNT(w.e, "r", acked, 1);
+	fake_produce(w.b, NULL, "two", 1);
+	fake_feed(w.b);
+	WAIT_ACCOUNT(w.e, "r", acked, 2);
+	assert_false(w.b->paused);
 	end(&w);
 }
 
@@ -333,6 +440,9 @@ int main(void)
 		cmocka_unit_test(a_slow_call_does_not_hold_the_position),
 		cmocka_unit_test(what_ended_ahead_of_the_position_is_not_delivered_again),
 		cmocka_unit_test(a_partition_that_is_given_up_in_order_ends_with_close),
+		cmocka_unit_test(a_letter_of_a_lane_that_is_lost_goes_with_it),
+		cmocka_unit_test(what_follows_a_batch_of_unknown_fate_is_not_written),
+		cmocka_unit_test(a_retry_that_was_at_the_handler_in_a_crash_leaves_no_debt),
 		cmocka_unit_test(a_restart_forgets_what_the_cache_held),
 		cmocka_unit_test(a_journal_that_grew_is_written_anew_and_forgotten),
 		cmocka_unit_test(a_source_is_paused_when_its_lane_is_full),
