@@ -43,10 +43,9 @@ SANITIZER_ENV = {
 ALONE = {"test_outage", "test_pitfalls", "test_replay"}
 # End-to-end tests of the Kafka driver that are written but do not pass yet: whole files, or tests of a file by their names.
 KAFKA_NOT_YET = {
-    "test_kafka": {"bytes_arrive_as_they_were", "each_dead_message_is_one_letter", "the_desk_has_the_letters",
-                   "foreign_records_in_the_private_topics_are_counted_and_hurt_nobody",
+    "test_kafka": {"the_desk_has_the_letters", "foreign_records_in_the_private_topics_are_counted_and_hurt_nobody",
                    "huge_headers_are_kept_or_a_letter_says_why_not"},
-    "test_kafka_copies": "all", "test_kafka_group": "all", "test_kafka_chaos": "all", "test_kafka_broker": "all",
+    "test_kafka_copies": "all", "test_kafka_broker": "all",
 }
 # What starts threads; the rest would only be slower under the thread sanitizer.
 THREADED = re.compile(r"base/test_queue|log/test_log(_threads)?$|(brokers|handlers|runtime|api)/|desk/test_(store|replay|plan)$")

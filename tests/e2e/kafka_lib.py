@@ -254,7 +254,7 @@ class Producer:
 
 
 class Letter:
-    """A letter of the private letters topic: "RDL1", kind, length, envelope, body."""
+    """A letter of the private letters topic: "RDL1", kind, flags, length, envelope, body."""
 
     def __init__(self, record):
         value = record.value
@@ -262,7 +262,7 @@ class Letter:
         self.record, self.kind, at = record, value[4], 5
         if self.kind != 1:
             return
-        size, at = varint(value, at)
+        size, at = varint(value, at + 1)  # after the flags
         envelope, self.body = value[at:at + size], value[at + size:]
         self.reason = envelope[2]
         self.partition = int.from_bytes(envelope[4:8], "little")

@@ -103,7 +103,7 @@ def a_static_member_comes_back_without_a_rebalance(redrive):
         made["source"] = {"kafka": {**made["source"]["kafka"], "instance": f"host-{i}"}}
         return made
 
-    with Judge(keys=30) as judge, group(redrive, kafka, topic, judge, 2, {"session.timeout.ms": "20000"}, each) as instances:
+    with Judge(keys=30) as judge, group(redrive, kafka, topic, judge, 2, {"session.timeout.ms": "20000", "max.poll.interval.ms": "20000"}, each) as instances:
         topic.produce(300, keys=30)
         until(lambda: judge.finished() == 300, why=f"{judge}")
         until(lambda: owners(kafka, topic) == 2, why="both own some")
