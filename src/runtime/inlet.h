@@ -127,6 +127,7 @@ void rdv_inlet_drop_records(struct rdv_inlet_lane *in);
 void rdv_inlet_drop_letters(struct rdv_inlet_lane *in); /* those of the next batch */
 /* ---- inlet_checkpoint.c ---- */
 void rdv_inlet_checkpoint_step(struct rdv_engine *e, struct rdv_inlet_lane *in);
+bool rdv_inlet_checkpoint_begins(const struct rdv_inlet_lane *in); /* the next batch is its first, and not empty */
 void rdv_inlet_checkpoint_sealed(struct rdv_inlet_lane *in);
 void rdv_inlet_checkpoint_durable(struct rdv_inlet_lane *in, int64_t first); /* first: of the batch's records */
 /* ---- inlet_record.c: what goes into the next batch ---- */

@@ -99,7 +99,7 @@ static bool seal_lane(struct rdv_inlet_lane *l, struct rdv_source_write *out)
 	*out = (struct rdv_source_write){
 		.lane = l->source,
 		.position = position,
-		.moved = position != l->position_sent,
+		.moved = position != l->position_sent || rdv_inlet_checkpoint_begins(l),
 		.last = l->stage == RDV_INLET_CLOSED,
 	};
 	if (out->moved)

@@ -130,6 +130,11 @@ void rdv_inlet_checkpoint_step(struct rdv_engine *e, struct rdv_inlet_lane *in)
 	}
 }
 
+bool rdv_inlet_checkpoint_begins(const struct rdv_inlet_lane *in)
+{
+	return in->checkpoint.stage == RDV_CHECKPOINT_BEGIN;
+}
+
 /* The lane's share of a batch was taken: its stage says what that batch is to the checkpoint. */
 void rdv_inlet_checkpoint_sealed(struct rdv_inlet_lane *in)
 {

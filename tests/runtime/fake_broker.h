@@ -283,6 +283,26 @@ static inline unsigned fake_count(struct fake_broker *b, uint8_t type)
 	return n;
 }
 
+/* How many offsets are in the journal's DONE runs. */
+static inline unsigned fake_ended(struct fake_broker *b)
+{
+	struct rdv_slice entries;
+	struct rdv_source_record r;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&b->mutex);
+	entries = rdv_buffer_as_slice(&b->journal);
+	while (rdv_entry_next(&entries, &r)) {
+		struct rdv_reader runs = rdv_runs_begin(r.payload);
+		struct rdv_run run;
+
+		while (r.type == RDV_RECORD_DONE && rdv_runs_next(&runs, &run))
+			n += (unsigned)run.count;
+	}
+	pthread_mutex_unlock(&b->mutex);
+	return n;
+}
+
 /* The type of the last record that is not a position; 0 = none. */
 static inline uint8_t fake_last(struct fake_broker *b)
 {

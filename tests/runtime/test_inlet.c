@@ -204,7 +204,7 @@ static void what_ended_ahead_of_the_position_is_not_delivered_again(void **state
 		fake_produce(w.b, i ? "b" : "a", "x", 1);
 	start(&w);
 	WAIT_ACCOUNT(w.e, "r", acked, 9);
-	for (int i = 0; i < 1000 && !fake_count(w.b, RDV_RECORD_DONE); i++)
+	for (int i = 0; i < 1000 && fake_ended(w.b) < 9; i++)
 		usleep(1000);
 	assert_int_equal(w.b->position, 1); /* behind the head, which is in the journal; its follower is not yet */
 	crash(&w);
