@@ -84,7 +84,7 @@ def coordinators_move(redrive):
         topic = kafka.topic(6)
         with group(redrive, kafka, topic, judge, 2) as instances, Producer(topic, keys=40, rate=100) as producer:
             until(lambda: judge.finished() > 100, why=f"{judge}")
-            for node in broker.nodes * 2:
+            for node in broker.nodes:
                 broker.kill(node) if node is broker.nodes[0] else broker.stop(node)
                 done = judge.finished()
                 until(lambda: judge.finished() > done + 100, seconds=90, why=f"with one node: {judge}")
