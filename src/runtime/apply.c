@@ -13,6 +13,7 @@
  *
  * Core thread. */
 #include "reload.h"
+#include "inlets.h"
 
 static void link_made(struct rdv_engine *e, struct rdv_reload *q)
 {

@@ -5,7 +5,7 @@
  * order: calls, reads, letters, outcomes, live counts, alarms. Doing may decide more (a damaged body, a repeated dedupe
  * key): that goes to the second list, which is run next, until nothing is left. Without memory, or when the log has
  * failed, nothing is recorded any more and the engine fails. Core thread. */
-#include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 static void count_delay(struct rdv_engine *e, const struct rdv_effect *effect)

@@ -4,7 +4,7 @@
  * the lanes, reads everything, and starts the threads. stop lets the core thread drain and write CLOSE, then ends the
  * threads in the order in which they feed each other. A command waits for its turn on the core thread; publishing does
  * not go through it. Threads: open, add_route, start, stop and free belong to one thread; everything else to any. */
-#include "room.h"
+#include "inlets.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * the next start they are nobody's. docs/internals/kafka.md. Core thread, but for what says otherwise. */
 #ifndef RDV_RUNTIME_INLET_H
 #define RDV_RUNTIME_INLET_H
-#include "room.h"
+#include "inlets.h"
 #include "../core/progress.h"
 
 #define RDV_INLET_EVERY_MS 50               /* a batch at least so long after the one before, */

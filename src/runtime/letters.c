@@ -9,7 +9,7 @@
  * that could not be read just now; until then the lane keeps the message as dying. A body that is damaged or gone, or
  * that the device has failed for good, makes a letter without body, reason damaged. Putting is idempotent by letter id,
  * so repeating after a crash is safe. */
-#include "room.h"
+#include "inlets.h"
 #include "extract.h"
 #include "../base/text.h"
 #include <sodium.h>

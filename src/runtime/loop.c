@@ -7,7 +7,7 @@
  * durable for two seconds (what could not be recorded must not be done), and never again when the log has failed: then
  * open calls are awaited up to the drain time without recording them, and `ended` is called. Draining: no new calls;
  * those open may end; the rest is cut; then CLOSE is the last record. */
-#include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 /* ---- durable ---- */

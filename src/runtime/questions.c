@@ -2,7 +2,7 @@
  *
  * Each is one command on the core thread, or several, and each of them does bounded work there; files are read by the
  * asker's own thread afterwards. What changes something returns when it is durable. */
-#include "room.h"
+#include "inlets.h"
 #include <stdio.h>
 #include <stdlib.h>
 
