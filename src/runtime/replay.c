@@ -2,7 +2,7 @@
  *
  * Every function is called by the desk's threads and runs as one command on the core thread; what was recorded is
  * durable when it returns. See struct rdv_desk_runtime. */
-#include "room.h"
+#include "inlets.h"
 
 struct asked {
 	const struct rdv_replay_send *send;

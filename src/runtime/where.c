@@ -2,7 +2,7 @@
  *
  * An id is read from the right: offset, partition, topic. What is no such id, or names no topic, may be a producer's
  * id. The lanes answer on the core thread; a key is read from the BODY by the asker's own thread. */
-#include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 /* The number behind the last '-' of *text, which is cut there. */

@@ -7,7 +7,7 @@
  * a lane may know a hash of 32 bits, so another key's message is found at times, and left out. One that ends meanwhile
  * is shown as ended; whose body cannot be read, with its key unknown. A position is feed stream << 40 | the next offset
  * there. */
-#include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 #define SLICE 16384u  /* entries: a fraction of a millisecond */
