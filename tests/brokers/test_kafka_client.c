@@ -115,6 +115,35 @@ static void close_config(struct rdv_kafka_config *c, struct lines *l)
 	rdv_buffer_done(&l->text);
 }
 
+static void assert_group_setting(const struct rdv_kafka_options *o, const char *name, const char *wanted)
+{
+	struct rdv_kafka_config c;
+	struct lines l;
+	rd_kafka_t *h;
+	char value[64];
+	size_t size = sizeof value;
+
+	open_config(&c, &l, o);
+	assert_int_equal(rdv_kafka_open(&c, RDV_KAFKA_GROUP, NULL, NULL, &h, NULL), REDRIVE_OK);
+	assert_int_equal(rd_kafka_conf_get(rd_kafka_conf(h), name, value, &size), RD_KAFKA_CONF_OK);
+	assert_string_equal(value, wanted);
+	rdv_kafka_close(h);
+	close_config(&c, &l);
+}
+
+static void a_silent_member_is_given_up_soon_unless_it_is_a_static_one(void **state)
+{
+	struct rdv_kafka_setting own = {"session.timeout.ms", "20000"};
+	struct rdv_kafka_options o = options(NULL, 0), set = options(&own, 1);
+
+	(void)state;
+	assert_group_setting(&o, "session.timeout.ms", "10000");
+	assert_group_setting(&o, "heartbeat.interval.ms", "3000");
+	assert_group_setting(&set, "session.timeout.ms", "20000");
+	o.instance = "host-1";
+	assert_group_setting(&o, "session.timeout.ms", "45000");
+}
+
 static void a_configuration_is_a_copy(void **state)
 {
 	struct rdv_kafka_setting s[] = {{"client.id", "a"}, {"client.id", "b"}, {"linger.ms", "1"}};
@@ -251,6 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(settings_that_would_break_the_protocol_are_refused_with_what_to_do),
 		cmocka_unit_test(a_secret_is_known_by_its_name),
+		cmocka_unit_test(a_silent_member_is_given_up_soon_unless_it_is_a_static_one),
 		cmocka_unit_test(a_configuration_is_a_copy),
 		cmocka_unit_test(handles_of_every_role_open_and_close_without_a_broker),
 		cmocka_unit_test(a_member_that_subscribes_leaves_in_time_without_a_broker),

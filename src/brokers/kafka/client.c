@@ -52,6 +52,13 @@ static const struct preset preferred[] = {
 	{WRITERS | PLAIN, "message.max.bytes", "100000000"}, /* the broker judges what is too large */
 };
 
+/* A member that is gone for good is replaced soon: our consumer thread never waits long, so one that is silent is dead.
+ * A static one is expected back, and keeps the library's 45 s. */
+static const struct preset quick[] = {
+	{GROUP, "session.timeout.ms", "10000"},
+	{GROUP, "heartbeat.interval.ms", "3000"},
+};
+
 /* These win over the user's. */
 static const struct preset needed[] = {
 	{CONSUMERS, "isolation.level", "read_committed"}, {CONSUMERS, "enable.auto.commit", "false"},
@@ -151,6 +158,8 @@ static enum redrive_status configure(rd_kafka_conf_t *conf, const struct rdv_kaf
 	enum redrive_status status;
 
 	status = set_presets(conf, preferred, sizeof preferred / sizeof preferred[0], role, error);
+	if (!status && !c->instance)
+		status = set_presets(conf, quick, sizeof quick / sizeof quick[0], role, error);
 	for (size_t i = 0; i < c->setting_count && !status; i++) {
 		if (rdv_kafka_check_setting(c->settings[i].name, c->settings[i].value, error))
 			status = REDRIVE_REFUSED;

@@ -3,7 +3,8 @@
  * A batch is refused for lanes that are dead, at the latest moment: which are, and with which snapshot of the group, is
  * read under one lock. When the broker refuses the snapshot, the batch waits for the next one, and is sent again for
  * the lanes that are left then; a lane that is being given up does not wait, as the next assignment waits for it. When
- * nobody knows what became of a transaction, its lanes are dead and opened again: the journal tells. */
+ * nobody knows what became of a transaction, its lanes are dead and opened again: the journal tells. A batch that the
+ * broker will never take (a record is larger than its topic allows) stops the source. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "source_parts.h"
@@ -93,7 +94,19 @@ static void unknown(struct rdv_kafka_source *s, struct rdv_source_batch *b)
 	finish(s, REDRIVE_FAILED);
 }
 
-static void conclude(struct rdv_kafka_source *s, struct rdv_source_batch *b, enum redrive_status st, uint64_t number)
+/* Nothing was written, and sending it again would not help: what comes behind it must not be written either, so the
+ * source stops (batch_done). */
+static void hopeless(struct rdv_kafka_source *s, struct rdv_source_batch *b, enum redrive_status st, const char *why)
+{
+	for (size_t i = 0; i < b->write_count; i++)
+		if (!b->refused[i])
+			refuse(s, b, i);
+	rdv_slice_to_text(rdv_slice_text(why), s->batch_why, sizeof s->batch_why);
+	finish(s, st);
+}
+
+static void conclude(struct rdv_kafka_source *s, struct rdv_source_batch *b, enum redrive_status st, uint64_t number,
+		     const char *why)
 {
 	rdv_kafka_commit_hold(s, st);
 	if (st == REDRIVE_OK)
@@ -102,10 +115,12 @@ static void conclude(struct rdv_kafka_source *s, struct rdv_source_batch *b, enu
 		return; /* again, later */
 	else if (st == REDRIVE_CONFLICT)
 		s->refused_number = number; /* and again, with the next snapshot */
-	else if (st == REDRIVE_FAILED)
+	else if (st == REDRIVE_FAILED || st == REDRIVE_NO_MEMORY)
 		unknown(s, b);
-	else
+	else if (st == REDRIVE_CLOSED)
 		finish(s, st);
+	else
+		hopeless(s, b, st, why);
 }
 
 static bool have_firsts(struct rdv_kafka_source *s, size_t writes)
@@ -133,10 +148,12 @@ static void run_batch(struct rdv_kafka_source *s, struct rdv_source_batch *b)
 	st = have_firsts(s, b->write_count) ? rdv_kafka_step_batch(s, b) : REDRIVE_NO_MEMORY;
 	if (st == REDRIVE_OK)
 		st = rdv_kafka_step_run(s, snapshot, &error);
+	if (!error.text[0])
+		rdv_error_set(&error, st, "%s", redrive_status_text(st));
 	if (st != REDRIVE_OK && st != REDRIVE_CONFLICT && st != REDRIVE_CLOSED)
-		rdv_kafka_source_say(s, 0, "transaction: %s", error.text[0] ? error.text : redrive_status_text(st));
+		rdv_kafka_source_say(s, 0, "transaction: %s", error.text);
 	pthread_mutex_lock(&s->lock);
-	conclude(s, b, st, snapshot->number);
+	conclude(s, b, st, snapshot->number, error.text);
 	rdv_kafka_snapshot_unref(snapshot);
 }
 

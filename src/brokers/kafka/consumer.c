@@ -108,16 +108,21 @@ static void batch_done(struct rdv_kafka_source *s)
 {
 	struct rdv_source_batch *b;
 	enum redrive_status status;
+	char why[RDV_KAFKA_WHY_SIZE];
 
 	pthread_mutex_lock(&s->lock);
 	b = s->batch;
 	status = s->batch_status;
+	memcpy(why, s->batch_why, sizeof why);
+	s->batch_why[0] = 0;
 	s->batch = NULL;
 	for (size_t i = 0; i < b->write_count; i++)
 		b->writes[i].lane->in_batch = false;
 	pthread_mutex_unlock(&s->lock);
 	if (status != REDRIVE_OK)
 		atomic_fetch_add(&s->base.refused_batches, 1);
+	if (why[0]) /* before done, so that the runtime makes no other batch of these lanes */
+		fail_for_good(s, why);
 	b->done(b->ctx, b, status);
 }
 

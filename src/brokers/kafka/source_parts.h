@@ -167,6 +167,7 @@ struct rdv_kafka_source {
 	struct rdv_source_batch *batch; /* handed over, not done */
 	enum redrive_status batch_status;
 	bool batch_ran;                      /* batch_status is told, done is to be called */
+	char batch_why[RDV_KAFKA_WHY_SIZE];  /* it can never be written; empty = it was, or may be */
 	struct rdv_kafka_snapshot *snapshot; /* NULL: none, or lost */
 	uint64_t snapshot_count;
 	struct rdv_mono hold_until; /* no transaction before */
