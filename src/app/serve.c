@@ -69,6 +69,19 @@ static void route_options(const struct rdv_settings *settings, const struct rdv_
 	out->http.sign_secret = rdv_buffer_as_slice(&secrets[i]);
 }
 
+/* What an embedded topic holds is in one process alone. */
+static enum redrive_status check_only(const struct rdv_server *s, const struct rdv_settings *settings,
+				      struct rdv_error *error)
+{
+	for (size_t i = 0; s->only == RDV_SERVER_DESK && i < settings->route_count; i++)
+		if (!settings->routes[i].source.kafka.given)
+			return rdv_error_set(error, REDRIVE_REFUSED,
+					     "--only desk: route '%s' has its topic in this process: only routes on "
+					     "Kafka can have their desk apart",
+					     settings->routes[i].name);
+	return REDRIVE_OK;
+}
+
 /* ---- start ---- */
 
 static void engine_options(struct rdv_server *s, const struct rdv_settings *settings, struct rdv_engine_options *o)
@@ -85,6 +98,7 @@ static void engine_options(struct rdv_server *s, const struct rdv_settings *sett
 	o->hot_ms = settings->retention.hot_ms;
 	o->segment_size = s->segment_size;
 	o->exec_allowed = true;
+	o->desk_alone = s->only == RDV_SERVER_DESK;
 	o->say = rdv_logger_say;
 	o->say_ctx = s->logger;
 	o->ended = engine_ended;
@@ -141,6 +155,14 @@ static enum redrive_status start_secrets(struct rdv_server *s, struct rdv_error 
 	return status;
 }
 
+static enum redrive_status start_feeds(struct rdv_server *s, struct rdv_error *error)
+{
+	s->feeds.logger = s->logger;
+	if (s->only == RDV_SERVER_RUNTIME)
+		return REDRIVE_OK;
+	return rdv_desk_feeds_start(&s->feeds, &s->settings, rdv_engine_desk(s->engine), error);
+}
+
 enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *settings, struct rdv_error *error)
 {
 	s->settings = *settings;
@@ -150,7 +172,9 @@ enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *
 	char host[64];
 	engine_options(s, &s->settings, &engine);
 	api_options(&s->settings, host, &api);
-	enum redrive_status status = make_data_dir(s->settings.data, error);
+	enum redrive_status status = check_only(s, &s->settings, error);
+	if (status == REDRIVE_OK)
+		status = make_data_dir(s->settings.data, error);
 	if (status == REDRIVE_OK)
 		status = start_secrets(s, error);
 	s->secret_count = s->secrets ? s->settings.route_count : 0;
@@ -160,6 +184,8 @@ enum redrive_status rdv_server_start(struct rdv_server *s, struct rdv_settings *
 		status = add_routes(s, error);
 	if (status == REDRIVE_OK)
 		status = rdv_engine_start(s->engine, error);
+	if (status == REDRIVE_OK)
+		status = start_feeds(s, error);
 	if (status == REDRIVE_OK) {
 		api.engine = s->engine;
 		api.desk = rdv_engine_desk(s->engine);
@@ -209,6 +235,8 @@ static void load_all(struct rdv_server *s, const struct rdv_settings *new, struc
 		if (!source_of(s, &new->routes[i], &s->settings, &r->routes[i].source))
 			rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "out of memory");
 	}
+	if (check_only(s, new, &error) != REDRIVE_OK)
+		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "%s", error.text);
 	api_options(new, host, &api);
 	if (rdv_api_load(&api, &r->api, &error) != REDRIVE_OK)
 		rdv_findings_add(findings, (struct rdv_mark){0, 0}, false, "%s", error.text);
@@ -261,6 +289,7 @@ bool rdv_server_reload(struct rdv_server *s, struct rdv_settings *settings, stru
 
 enum redrive_status rdv_server_stop(struct rdv_server *s)
 {
+	rdv_desk_feeds_stop(&s->feeds);
 	if (s->engine && s->api)
 		rdv_engine_stop(s->engine); /* the API still answers: leases end, health says what happens */
 	rdv_api_stop(s->api);

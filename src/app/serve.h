@@ -3,10 +3,16 @@
 #ifndef RDV_APP_SERVE_H
 #define RDV_APP_SERVE_H
 #include "../api/server.h"
+#include "desk_feed.h"
 #include "kafka_maker.h"
 #include "logger.h"
 #include "settings.h"
 
+enum rdv_server_part {
+	RDV_SERVER_ALL,
+	RDV_SERVER_RUNTIME, /* the desk gets no letters of routes on Kafka: another instance's does */
+	RDV_SERVER_DESK     /* nothing is consumed */
+};
 struct rdv_server {
 	struct rdv_settings settings;
 	struct rdv_engine *engine;  /* owns */
@@ -15,9 +21,11 @@ struct rdv_server {
 	struct rdv_buffer *secrets; /* owns; one per route: signing secrets */
 	size_t secret_count;
 	struct rdv_kafka_makers makers; /* owns what the engine borrows */
-	uint32_t segment_size;          /* 0 = default */
-	_Atomic int ended;              /* 1 + status once the engine has ended by itself */
-	void (*on_end)(void *ctx);      /* any thread; may be NULL */
+	struct rdv_desk_feeds feeds;    /* owns */
+	enum rdv_server_part only;
+	uint32_t segment_size;     /* 0 = default */
+	_Atomic int ended;         /* 1 + status once the engine has ended by itself */
+	void (*on_end)(void *ctx); /* any thread; may be NULL */
 	void *on_end_ctx;
 };
 

@@ -40,6 +40,8 @@ static const char *const migrations[] = {
 	"ROWID;"
 	"CREATE TABLE audit(seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, who TEXT, action TEXT NOT NULL,"
 	" target TEXT, detail TEXT, hash BLOB);",
+	"CREATE TABLE bookmark(topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL,"
+	" PRIMARY KEY(topic, partition)) WITHOUT ROWID;",
 };
 #define MIGRATIONS ((int)(sizeof migrations / sizeof migrations[0]))
 

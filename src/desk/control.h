@@ -3,7 +3,8 @@
  *
  *   plan     one row per replay; frozen = its letters in the order of sending, with outcomes; tally = how many letters
  * of a plan have which outcome, kept by a trigger in the same transaction, so that the sum always holds letter   the
- * decided state of a letter; no row = new audit    who did what; `hash` is reserved for the chain
+ * decided state of a letter; no row = new audit    who did what; `hash` is reserved for the chain   bookmark how far
+ * the letters of a broker's topic were taken in
  *
  * One connection, one mutex; every function here is called with the mutex held unless it says otherwise. Any thread. */
 #ifndef RDV_DESK_CONTROL_H

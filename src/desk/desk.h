@@ -27,7 +27,8 @@ struct rdv_replay_send { /* one letter to be delivered again */
 };
 struct rdv_desk_runtime { /* given by the engine at start; every function: any thread, may wait for the core thread */
 	void *ctx;
-	/* Into the lane's inbox; OK when durable. NOT_FOUND: no such route; CONFLICT: that letter has an open request
+	/* Into the lane's inbox; OK when durable. NOT_FOUND: no such route; REFUSED: its lanes are never in this
+	 * process; CLOSED: its lane is not here now. CONFLICT: that letter has an open request
 	 * already (OK for us: it goes on by itself). */
 	enum redrive_status (*replay)(void *ctx, const struct rdv_replay_send *send);
 	enum redrive_status (*pause)(void *ctx, uint64_t plan, bool paused);
@@ -73,6 +74,19 @@ enum redrive_status rdv_desk_put(struct rdv_desk *d, struct rdv_block *envelope,
  * idempotent. */
 void rdv_desk_outcome(struct rdv_desk *d, uint64_t plan, const uint8_t letter[16], enum rdv_state outcome,
 		      uint32_t attempts, const char *route, const char *topic, uint32_t partition, uint64_t request);
+/* How far the letters that lie in a broker's topic were taken in: all before `next` are stored here, or are none. Kept
+ * in control.db: durable when it returns. Any thread. */
+struct rdv_desk_bookmark {
+	const char *topic; /* borrows */
+	uint32_t partition;
+	int64_t next;
+};
+/* NOT_FOUND: never kept. */
+enum redrive_status rdv_desk_bookmark(struct rdv_desk *d, const char *topic, uint32_t partition,
+				      int64_t *next) RDV_MUST_CHECK;
+/* All or none. */
+enum redrive_status rdv_desk_keep_bookmarks(struct rdv_desk *d, const struct rdv_desk_bookmark *bookmarks,
+					    size_t count) RDV_MUST_CHECK;
 uint64_t rdv_desk_waiting(struct rdv_desk *d); /* letters put and not yet stored */
 struct rdv_desk_counts {
 	uint64_t letters, bytes, damaged, waiting;

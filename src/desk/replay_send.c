@@ -269,6 +269,13 @@ static enum answer answer_of(enum redrive_status status)
 	return class == RDV_CLASS_RETRY || class == RDV_CLASS_OURS || status == REDRIVE_FAILED ? LATER : NEVER;
 }
 
+static const char *why_never(enum redrive_status status)
+{
+	return status == REDRIVE_NOT_FOUND ? "route gone"
+	       : status == REDRIVE_REFUSED ? "lane in another process"
+					   : rdv_status_info(status)->text;
+}
+
 /* OK: settled one way or the other. Anything else: it stays the next one. */
 static enum redrive_status send_one(struct rdv_desk *d, struct rdv_desk_run_plan *p, struct rdv_desk_queued *q)
 {
@@ -291,8 +298,7 @@ static enum redrive_status send_one(struct rdv_desk *d, struct rdv_desk_run_plan
 			p->tokens -= status == REDRIVE_OK && q->again ? 1 : 0;
 			status = REDRIVE_OK;
 		} else if (answer_of(status) == NEVER) {
-			status = skip(d, p, q,
-				      status == REDRIVE_NOT_FOUND ? "route gone" : rdv_status_info(status)->text);
+			status = skip(d, p, q, why_never(status));
 		} else {
 			q->again = true; /* an answer may be lost behind it */
 		}

@@ -57,6 +57,7 @@ struct rdv_engine_options {
 	const struct rdv_file_ops *files; /* of the log; NULL = the real ones; tests */
 	void *files_ctx;
 	bool exec_allowed; /* the program; the library has no exec */
+	bool desk_alone;   /* brokers' sources are made, and never started: this process consumes nothing */
 	bool library;      /* C API: no desk HTTP, statuses instead of exits */
 	/* Said to people, one line, without newline; from any thread. level: 0 error, 1 warning, 2 info, 3 debug. May
 	 * be NULL. */

@@ -141,6 +141,10 @@ enum redrive_status rdv_inlets_start(struct rdv_engine *e, struct rdv_error *err
 
 		if (!r->inlet)
 			continue;
+		if (e->options.desk_alone) {
+			tell_state(r->inlet, "this instance is the desk alone: others consume", false);
+			continue;
+		}
 		status = r->inlet->source->ops->start(r->inlet->source, error);
 		if (status != REDRIVE_OK)
 			return rdv_error_prefix(error, status, "route '%s'", r->info->name);

@@ -32,6 +32,16 @@ static struct rdv_strand *strand_of(struct rdv_engine *e, const char *route, con
 	return best;
 }
 
+/* A broker's lanes come and go, with the process that has them: such a one is waited for. */
+static enum redrive_status without_lane(struct rdv_engine *e, const char *route)
+{
+	const struct rdv_route *r = rdv_route_find(e, route);
+
+	if (!r || !r->inlet)
+		return REDRIVE_NOT_FOUND;
+	return e->options.desk_alone ? REDRIVE_REFUSED : REDRIVE_CLOSED;
+}
+
 static void settle(struct rdv_engine *e, struct asked *a, struct rdv_strand *s)
 {
 	rdv_strand_nudge(e, s);
@@ -54,7 +64,7 @@ static void do_replay(struct rdv_engine *e, void *ctx)
 	};
 	uint64_t number;
 
-	a->status = REDRIVE_NOT_FOUND;
+	a->status = s ? REDRIVE_OK : without_lane(e, send->route);
 	if (!s)
 		return;
 	request.key_hash = send->has_key ? rdv_topic_key_hash(s->feed->topic, send->key) : 0;

@@ -275,7 +275,7 @@ static void control_database_of_a_newer_version_is_refused(void **state)
 	fixture_init(&f);
 	fixture_open(&f);
 	fixture_close(&f);
-	assert_int_equal(ask(f.dir, "PRAGMA user_version"), 1);
+	assert_int_equal(ask(f.dir, "PRAGMA user_version"), 2);
 	ask(f.dir, "PRAGMA user_version = 77");
 	assert_int_equal(fixture_try_open(&f, &error), REDRIVE_VERSION);
 	assert_non_null(strstr(error.text, "control.db"));

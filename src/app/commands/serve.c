@@ -25,6 +25,9 @@ static const struct argp_option options[] = {
 	{"log", RDV_OPT_LOG, "FORMAT", 0, "text (default on a terminal) or json: then every line is an object", 1},
 	{"log-level", RDV_OPT_LOG_LEVEL, "LEVEL", 0, "error, warning, info (default) or debug", 1},
 	{"drain", RDV_OPT_DRAIN, "DURATION", 0, "How long calls in flight may go on at the end (default 30s)", 1},
+	{"only", RDV_OPT_ONLY, "PART", 0,
+	 "runtime: consume, and leave the letters of routes on Kafka to another instance's desk; desk: only that desk",
+	 1},
 	{0},
 };
 
@@ -266,6 +269,18 @@ static void raise_file_limit(void)
 	}
 }
 
+static int take_part(const struct rdv_invocation *in, struct rdv_server *server)
+{
+	static const char *const parts[] = {[RDV_SERVER_RUNTIME] = "runtime", [RDV_SERVER_DESK] = "desk"};
+	const char *value = rdv_option(in, RDV_OPT_ONLY);
+	for (int i = RDV_SERVER_RUNTIME; value && i <= RDV_SERVER_DESK; i++)
+		if (strcmp(value, parts[i]) == 0)
+			server->only = (enum rdv_server_part)i;
+	if (value && server->only == RDV_SERVER_ALL)
+		return fail(server->logger, 2, "--only %s: give runtime or desk", value);
+	return 0;
+}
+
 static int run(struct rdv_invocation *in)
 {
 	struct rdv_settings settings;
@@ -284,6 +299,8 @@ static int run(struct rdv_invocation *in)
 	const struct outlet to = {rdv_logger_tell, &logger};
 	int code = load(in, &settings, &to);
 	struct rdv_server server = {.logger = &logger};
+	if (code == 0)
+		code = take_part(in, &server);
 	if (code == 0)
 		code = serve(in, &server, &settings, &signals);
 	rdv_settings_done(&settings);

@@ -44,7 +44,7 @@ static const struct preset preferred[] = {
 	{ALL, "reconnect.backoff.max.ms", "1000"}, /* so that it goes on soon after the broker does */
 	{GROUP, "partition.assignment.strategy", "range"},
 	{GROUP, "fetch.wait.max.ms", "50"},
-	{GROUP, "queued.max.messages.kbytes", "4096"},
+	{CONSUMERS, "queued.max.messages.kbytes", "4096"},
 	{READER, "fetch.wait.max.ms", "20"},
 	{WRITERS, "transaction.timeout.ms", "15000"},
 	{WRITERS, "linger.ms", "0"},
