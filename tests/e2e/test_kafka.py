@@ -279,8 +279,9 @@ def huge_headers_are_kept_or_a_letter_says_why_not(redrive):
     many = [(f"h{i}", b"v" * 1000) for i in range(900)]  # 900 KiB
     topic.put({"key": "k", "value": "many", "headers": many}, {"key": "k", "value": "one", "headers": [("h", b"\x80" * 900000)]},
               {"key": "k", "value": b"x" * 3000000}, {"key": "k", "value": "last"})
-    with Handler() as handler, serve(redrive, kafka, topic, handler.url, order="key") as server:
-        until(lambda: b"last" in handler.bodies(), why=f"the next ones go on: {server.route('r')}")
+    # Python's server refuses so many headers, and breaks the connection at one so large: both end as letters.
+    with Handler() as handler, serve(redrive, kafka, topic, handler.url, order="key", breaker="off", retry={**SMALL_FIXED, "attempts": 2}) as server:
+        until(lambda: b"last" in handler.bodies(), why="the next ones go on")
         done_with(topic)
         counts = server.counts("r")
         equal(counts["acked"] + counts["dead"], 4, "each has ended")
