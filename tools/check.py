@@ -44,7 +44,6 @@ SANITIZER_ENV = {
 ALONE = {"test_outage", "test_pitfalls", "test_replay"}
 # End-to-end tests of the Kafka driver that are written but do not pass yet: whole files, or tests of a file by their names.
 KAFKA_NOT_YET = {
-    "test_kafka": {"huge_headers_are_kept_or_a_letter_says_why_not"},
     "test_kafka_copies": "all",
 }
 # What starts threads; the rest would only be slower under the thread sanitizer.
