@@ -43,9 +43,7 @@ SANITIZER_ENV = {
 # End-to-end files that measure times or rates: nothing else runs beside them.
 ALONE = {"test_outage", "test_pitfalls", "test_replay"}
 # End-to-end tests of the Kafka driver that are written but do not pass yet: whole files, or tests of a file by their names.
-KAFKA_NOT_YET = {
-    "test_kafka_copies": "all",
-}
+KAFKA_NOT_YET = {}
 # What starts threads; the rest would only be slower under the thread sanitizer.
 THREADED = re.compile(r"base/test_queue|log/test_log(_threads)?$|(brokers|handlers|runtime|api)/|desk/test_(store|replay|plan)$")
 

@@ -40,6 +40,8 @@ void rdv_kafka_options_of(const struct rdv_route_settings *r, struct rdv_kafka_o
 		.secret = k->secret,
 		.create_topics = k->create_topics,
 		.replication = (int32_t)k->replication,
+		.dead_topic = r->dead.topic,
+		.dead_format = (enum rdv_letter_format)r->dead.format,
 		.handler_timeout_ms = handler_timeout(&r->handler),
 	};
 }
@@ -70,6 +72,7 @@ static bool copy_options(struct rdv_settings *memory, struct rdv_kafka_options *
 	o->brokers = copy(memory, o->brokers, &good);
 	o->group = copy(memory, o->group, &good);
 	o->instance = copy(memory, o->instance, &good);
+	o->dead_topic = copy(memory, o->dead_topic, &good);
 	if (o->secret.size)
 		o->secret.data = (const uint8_t *)rdv_settings_text(memory, o->secret);
 	return good && (o->secret.data || !o->secret.size);

@@ -55,6 +55,10 @@ struct rdv_kafka_source_settings {
 	struct rdv_mark mark;
 	bool has_brokers, has_topics, has_group; /* it stands in the file, be it right or wrong */
 };
+struct rdv_dead_settings { /* dead: { ... } */
+	const char *topic;
+	int format; /* enum rdv_letter_format */
+};
 struct rdv_metadata_settings {
 	const char *tenant, *schema_version, *consumer_version, *trace_id;
 };
@@ -69,6 +73,7 @@ struct rdv_route_settings {
 		int64_t partitions;
 		struct rdv_kafka_source_settings kafka;
 	} source;
+	struct rdv_dead_settings dead;
 	struct rdv_handler_settings handler;
 	struct rdv_lane_policy lane;
 	struct rdv_target_policy target;

@@ -194,6 +194,16 @@ static void check_retry(const struct rdv_route_settings *r, const struct rdv_ret
 	}
 }
 
+static void check_dead(const struct rdv_route_settings *r, struct rdv_findings *f)
+{
+	if (r->dead.topic && !r->source.kafka.given)
+		rdv_findings_add(
+			f, r->mark, false,
+			"route '%s': dead.topic is a topic of a broker, and this route's messages are in Redrive "
+			"itself: the desk has its letters",
+			r->name);
+}
+
 static void check_route(struct rdv_settings *s, struct rdv_route_settings *r, struct rdv_findings *f)
 {
 	struct rdv_mark mark = r->mark;
@@ -206,6 +216,7 @@ static void check_route(struct rdv_settings *s, struct rdv_route_settings *r, st
 	else if (!r->source.topic && !r->has_topic)
 		rdv_findings_add(f, r->source_mark.line ? r->source_mark : mark, false,
 				 "route '%s' needs a source, like source: { topic: orders }", r->name);
+	check_dead(r, f);
 	check_handler(s, r, f);
 	if (r->after_dead_set && r->lane.order != RDV_ORDER_KEY)
 		rdv_findings_add(f, r->after_dead_mark, false, "route '%s': after_dead needs order: key", r->name);

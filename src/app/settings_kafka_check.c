@@ -31,6 +31,18 @@ static bool reads_private(const char *route, const char *topic)
 	return found;
 }
 
+/* A copy that the route reads would die again, and be copied again. */
+static void check_copies(const struct rdv_route_settings *r, struct rdv_findings *f)
+{
+	const struct rdv_kafka_source_settings *k = &r->source.kafka;
+	for (size_t i = 0; i < k->topic_count && r->dead.topic; i++)
+		if (k->topics[i][0] == '^' ? matches(k->topics[i], r->dead.topic)
+					   : strcmp(k->topics[i], r->dead.topic) == 0)
+			rdv_findings_add(f, k->mark, false,
+					 "route '%s': it reads '%s', its own dead.topic: each letter would come back",
+					 r->name, r->dead.topic);
+}
+
 void rdv_kafka_check_route(const struct rdv_settings *s, const struct rdv_route_settings *r, struct rdv_findings *f)
 {
 	const struct rdv_kafka_source_settings *k = &r->source.kafka;
@@ -50,6 +62,7 @@ void rdv_kafka_check_route(const struct rdv_settings *s, const struct rdv_route_
 		if (!needed[i].there)
 			rdv_findings_add(f, k->mark, false, "route '%s': source.kafka needs '%s', like %s", r->name,
 					 needed[i].key, needed[i].example);
+	check_copies(r, f);
 	for (size_t i = 0; i < k->topic_count; i++)
 		if (reads_private(r->name, k->topics[i]))
 			rdv_findings_add(f, k->mark, false,

@@ -77,6 +77,8 @@ static bool is_empty(const struct rdv_setting *row, const void *base)
 	case RDV_SECTION_METADATA:
 		return !r->metadata.tenant && !r->metadata.schema_version && !r->metadata.consumer_version &&
 		       !r->metadata.trace_id;
+	case RDV_SECTION_DEAD:
+		return !r->dead.topic;
 	default:
 		return false;
 	}
@@ -113,7 +115,7 @@ static bool is_absent(const struct rdv_setting *row, const void *base, const voi
 		const struct rdv_handler_settings *h = base;
 		return !(row->key[0] == 'h' ? h->has_http : row->key[0] == 'e' ? h->has_exec : h->has_lease);
 	}
-	if (row->section == RDV_SECTION_KAFKA && row->kind == RDV_SETTING_CUSTOM)
+	if ((row->section == RDV_SECTION_KAFKA || row->section == RDV_SECTION_DEAD) && row->kind == RDV_SETTING_CUSTOM)
 		return *(const void *const *)at == NULL; /* all of them are pointers */
 	if (row->section == RDV_SECTION_RETRY && strcmp(row->key, "delays") == 0)
 		return ((const struct rdv_retry *)base)->delay_count == 0;

@@ -21,6 +21,8 @@
 static const char *const backoffs[] = {"fixed", "linear", "exponential", "polynomial", "list", "rocketmq", NULL};
 static const char *const orders[] = {"none", "key", NULL};
 static const char *const after_deads[] = {"continue", "hold", "follow", NULL};
+/* enum rdv_letter_format */
+static const char *const dead_formats[] = {"headers", "spring", "connect", "kip-1191", "json", NULL};
 static const char *const exhausteds[] = {"dead", "drop", NULL};
 static const char *const froms[] = {"earliest", "latest", "committed", NULL};
 static const char *const presets[] = {"none", "payment", "order", "notice", "log", "realtime", NULL};
@@ -35,6 +37,7 @@ const char *const rdv_section_paths[RDV_SECTION_COUNT] = {
 	[RDV_SECTION_ROUTE] = "routes[]",
 	[RDV_SECTION_SOURCE] = "routes[].source",
 	[RDV_SECTION_KAFKA] = "routes[].source.kafka",
+	[RDV_SECTION_DEAD] = "routes[].dead",
 	[RDV_SECTION_HANDLER] = "routes[].handler",
 	[RDV_SECTION_HTTP] = "routes[].handler.http",
 	[RDV_SECTION_HTTP_TLS] = "routes[].handler.http.tls",
@@ -226,7 +229,16 @@ const struct rdv_setting rdv_setting_table[] = {
 	       "Business ids in the body that letters can be found by."),
 	SUB(KEYS, RDV_SECTION_ROUTE, "metadata", R(metadata), RDV_SECTION_METADATA,
 	    "What letters remember of a message: header:NAME, json:/pointer, or a fixed text."),
-	LATER(RDV_SECTION_ROUTE, "dead", "A copy of each letter in the broker."),
+	SUB(KEYS, RDV_SECTION_ROUTE, "dead", R(dead), RDV_SECTION_DEAD,
+	    "A copy of each letter in the broker, for others; the desk has it in any case."),
+
+	CUSTOM(FIXED, RDV_SECTION_DEAD, "topic", offsetof(struct rdv_dead_settings, topic), kafka_name,
+	       "1 to 249 of A-Z a-z 0-9 . _ -", "",
+	       "The topic, in the cluster of the source; it must be there. Routes on Kafka only."),
+	CHOICE(FIXED, RDV_SECTION_DEAD, "format", offsetof(struct rdv_dead_settings, format), dead_formats, "headers",
+	       "Whose headers a copy has: Redrive's, Spring Kafka's, Kafka Connect's, those of share groups; or one "
+	       "JSON "
+	       "document."),
 
 	NAME(FIXED, RDV_SECTION_SOURCE, "topic", SOURCE(topic), "1 to 200 of A-Z a-z 0-9 . _ -",
 	     "Topic of the embedded queue."),

@@ -78,7 +78,7 @@ static void mistakes_are_told_with_their_position(void **state)
 		{ROUTE "  dedupe: { ttl: 1h }\n", 5, 11, "needs 'by'"},
 		{ROUTE "  dedupe: { by: colour }\n", 5, 17, "allowed are id, key"},
 		{ROUTE "  index: [ orderId ]\n", 5, 12, "no json:/pointer"},
-		{ROUTE "  dead: { topic: x }\n", 5, 9, "not available in this version"},
+		{ROUTE "  dead: { topic: x }\n", 2, 3, "this route's messages are in Redrive itself"},
 		{"routes:\n- name: A\n", 2, 9, "is not allowed"},
 		{"routes:\n- name: a\n  source: { topic: 'x y' }\n", 3, 20, "is not allowed"},
 		{"routes:\n- name: a\n  source: { topic: t, partitions: 0 }\n", 3, 35, "out of range"},

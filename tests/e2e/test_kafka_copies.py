@@ -24,5 +24,22 @@ def a_copy_of_a_letter_goes_to_a_topic_with_fewer_partitions(redrive):
         until(lambda: len(server.letters()) == 13, why="the desk has them, too")
 
 
+@test
+def a_copy_that_cannot_be_made_holds_up_nothing(redrive):
+    kafka = Kafka(redrive)
+    topic, copies = kafka.topic(1), kafka.topic(1, max_message_bytes=20000)
+    with Handler(lambda d: 422) as handler, \
+            Server(redrive, kafka.route("r", topic, handler.url, storm="dead", dead={"topic": copies.name}), **small()) as server:
+        topic.put({"key": "small", "value": "x"}, {"key": "large", "value": "x" * 40000})
+        until(lambda: len(server.letters()) == 2, why="both letters")
+        equal([r.key for r in copies.read()], [b"small"], "copies")
+        assert "is more than dead.topic" in server.log(), server.log()
+        copies.delete()
+        until(lambda: copies.name not in kafka.topics(), why="the copies' topic is gone")
+        topic.put({"key": "k", "value": "without"})
+        until(lambda: len(server.letters()) == 3, seconds=60, why="the letter goes without")
+        assert "letters go without" in server.log(), server.log()
+
+
 if __name__ == "__main__":
     main()

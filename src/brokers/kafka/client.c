@@ -49,6 +49,7 @@ static const struct preset preferred[] = {
 	{WRITERS, "transaction.timeout.ms", "15000"},
 	{WRITERS, "linger.ms", "0"},
 	{WRITERS, "retry.backoff.ms", "10"},                 /* else a transaction right after another waits 100 ms */
+	{WRITERS | PLAIN, "partitioner", "murmur2_random"},  /* as Java's producers: one key, one partition */
 	{WRITERS | PLAIN, "message.max.bytes", "100000000"}, /* the broker judges what is too large */
 };
 

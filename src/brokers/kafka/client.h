@@ -9,7 +9,8 @@
 #include "kafka.h"
 
 struct rdv_kafka_config { /* a copy of the options, owned by the source */
-	char *route, *brokers, *group, *instance;
+	char *route, *brokers, *group, *instance, *dead_topic;
+	enum rdv_letter_format dead_format;
 	char **topics;
 	size_t topic_count;
 	struct rdv_kafka_setting *settings;

@@ -145,9 +145,14 @@ static void run_batch(struct rdv_kafka_source *s, struct rdv_source_batch *b)
 	enum redrive_status st;
 
 	pthread_mutex_unlock(&s->lock);
-	st = have_firsts(s, b->write_count) ? rdv_kafka_step_batch(s, b) : REDRIVE_NO_MEMORY;
-	if (st == REDRIVE_OK)
-		st = rdv_kafka_step_run(s, snapshot, &error);
+	do {
+		st = have_firsts(s, b->write_count) ? rdv_kafka_step_batch(s, b) : REDRIVE_NO_MEMORY;
+		if (st == REDRIVE_OK)
+			st = rdv_kafka_step_run(s, snapshot, &error);
+		if (st == REDRIVE_REFUSED)
+			rdv_kafka_copies_off(s, &error);
+	} while (st == REDRIVE_REFUSED); /* once: then there are no copies */
+	rdv_kafka_step_end(s);
 	if (!error.text[0])
 		rdv_error_set(&error, st, "%s", redrive_status_text(st));
 	if (st != REDRIVE_OK && st != REDRIVE_CONFLICT && st != REDRIVE_CLOSED)

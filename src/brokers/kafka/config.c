@@ -44,6 +44,7 @@ enum redrive_status rdv_kafka_config_copy(struct rdv_kafka_config *c, const stru
 
 	*c = (struct rdv_kafka_config){
 		.from = o->from,
+		.dead_format = o->dead_format,
 		.create_topics = o->create_topics,
 		.replication = o->replication,
 		.handler_timeout_ms = o->handler_timeout_ms,
@@ -54,6 +55,7 @@ enum redrive_status rdv_kafka_config_copy(struct rdv_kafka_config *c, const stru
 	c->brokers = copy_text(o->brokers, &failed);
 	c->group = copy_text(o->group, &failed);
 	c->instance = copy_text(o->instance, &failed);
+	c->dead_topic = copy_text(o->dead_topic, &failed);
 	copy_lists(c, o, &failed);
 	if (!failed && !c->secret.failed)
 		return REDRIVE_OK;
@@ -85,6 +87,7 @@ void rdv_kafka_config_done(struct rdv_kafka_config *c)
 	free(c->brokers);
 	free(c->group);
 	free(c->instance);
+	free(c->dead_topic);
 	if (c->secret.size)
 		explicit_bzero(c->secret.data, c->secret.size);
 	rdv_buffer_done(&c->secret);

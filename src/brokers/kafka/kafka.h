@@ -7,6 +7,7 @@
 #ifndef RDV_BROKERS_KAFKA_KAFKA_H
 #define RDV_BROKERS_KAFKA_KAFKA_H
 #include "../source.h"
+#include "letters.h"
 
 struct rdv_kafka_setting {
 	const char *name, *value;
@@ -31,6 +32,8 @@ struct rdv_kafka_options { /* all borrowed until the call returns */
 		secret;      /* of the keys' hashes and the inbox's MAC; empty = derived from cluster, topic, group */
 	bool create_topics;  /* private topics that are missing are created; else the lane refuses */
 	int32_t replication; /* of those; 0 = the source topic's */
+	const char *dead_topic; /* gets a copy of every letter; NULL = none */
+	enum rdv_letter_format dead_format;
 	int64_t handler_timeout_ms; /* bounds how long a revoke waits */
 };
 /* May this setting of librdkafka be passed on? REFUSED: it would break the protocol; *why says what to do instead.

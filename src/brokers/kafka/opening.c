@@ -302,6 +302,7 @@ void *rdv_kafka_errand_main(void *source)
 		if (!lane && !s->forgetting)
 			rdv_kafka_source_wait(s, &s->errand_work, s->asks.first ? 100 : 1000);
 		pthread_mutex_unlock(&s->lock);
+		rdv_kafka_copies_check(s); /* before a lane opens, so that its first letter has a copy */
 		if (lane)
 			ask(s, lane);
 		else

@@ -277,6 +277,7 @@ static void free_source(struct rdv_source *base)
 	rdv_kafka_snapshot_unref(s->snapshot);
 	rdv_buffer_done(&s->arena);
 	rdv_buffer_done(&s->headers);
+	rdv_kafka_step_end(s);
 	free(s->puts);
 	free(s->moved);
 	free(s->firsts);

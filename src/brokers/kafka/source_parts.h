@@ -185,6 +185,12 @@ struct rdv_kafka_source {
 	/* Errand thread. */
 	struct rdv_mono ends_at;
 
+	struct {                          /* for foreign readers: copies.c */
+		_Atomic int64_t max;      /* bytes that a copy may have; 0 = none are made */
+		_Atomic int64_t check_ms; /* when the topic is to be looked at again */
+		bool said_missing;        /* errand thread */
+	} copies;
+
 	/* Transaction thread. */
 	struct rdv_buffer arena;
 	struct rdv_kafka_put *puts;
@@ -303,6 +309,13 @@ struct rdv_kafka_opening { /* what an OPEN holds, beside its seq, the offset */
 };
 void rdv_kafka_fence_encode(const struct rdv_kafka_opening *o, struct rdv_buffer *out);
 bool rdv_kafka_fence_decode(struct rdv_slice payload, struct rdv_kafka_opening *out);
+/* ---- copies.c ---- */
+void rdv_kafka_copies_check(struct rdv_kafka_source *s); /* errand thread: when it is due */
+/* Transaction thread: the letter's copy, if there is to be one, into the step. */
+enum redrive_status rdv_kafka_copies_put(struct rdv_kafka_source *s, const struct rdv_envelope *e,
+					 struct rdv_slice body) RDV_MUST_CHECK;
+void rdv_kafka_copies_off(struct rdv_kafka_source *s, const struct rdv_error *why);
+void rdv_kafka_step_end(struct rdv_kafka_source *s);  /* what only the step needed */
 void rdv_kafka_fence_run(struct rdv_kafka_source *s); /* under the lock, which it gives up meanwhile */
 /* Under the lock: after some outcomes nothing is written for a while. */
 void rdv_kafka_commit_hold(struct rdv_kafka_source *s, enum redrive_status st);

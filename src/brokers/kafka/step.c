@@ -14,7 +14,17 @@ void rdv_kafka_step_begin(struct rdv_kafka_source *s)
 	if (s->arena.capacity > ARENA_KEPT)
 		rdv_buffer_done(&s->arena);
 	rdv_buffer_clear(&s->arena);
+	rdv_kafka_step_end(s);
 	s->put_count = s->moved_count = 0;
+}
+
+void rdv_kafka_step_end(struct rdv_kafka_source *s)
+{
+	for (size_t i = 0; i < s->put_count; i++) {
+		if (s->puts[i].headers)
+			rd_kafka_headers_destroy(s->puts[i].headers);
+		s->puts[i].headers = NULL;
+	}
 }
 
 static void *more_room(void *items, size_t *capacity, size_t count, size_t size)
@@ -114,7 +124,7 @@ static enum redrive_status put_letter(struct rdv_kafka_source *s, const struct r
 		s->puts[s->put_count - 1].key =
 			rdv_slice(envelope.key.data ? envelope.key.data : (const uint8_t *)"", envelope.key.size);
 	rdv_kafka_letter_encode(letter->envelope, letter->body, letter->has_body, &s->arena);
-	return REDRIVE_OK;
+	return rdv_kafka_copies_put(s, &envelope, letter->body);
 }
 
 static bool is_refused(const struct rdv_source_batch *b, const struct rdv_source_lane *lane)
@@ -181,7 +191,7 @@ enum redrive_status rdv_kafka_step_run(struct rdv_kafka_source *s, const struct 
 	for (size_t i = s->put_count; i-- > 0;) {
 		size_t at = s->puts[i].value.size;
 
-		s->puts[i].value = rdv_slice(s->arena.data + at, end - at);
+		s->puts[i].value = s->puts[i].null_value ? rdv_slice(NULL, 0) : rdv_slice(s->arena.data + at, end - at);
 		end = at;
 	}
 	return rdv_kafka_txn_run(s->txn, &step, trouble, s, error);

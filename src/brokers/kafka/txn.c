@@ -31,6 +31,7 @@ enum outcome {
 	RETRY_SLOWLY, /* the same, but it takes an operator */
 	FENCED,       /* before commit, by a later epoch of our id */
 	TOO_LARGE,
+	SPARE,   /* an optional record is not taken, before commit */
 	UNKNOWN, /* commit was interrupted */
 	UNKNOWN_FENCED
 };
@@ -101,6 +102,15 @@ static rd_kafka_resp_err_t produce_one(struct rdv_kafka_txn *t, struct rdv_kafka
 	return err;
 }
 
+/* Does only what is optional lack its acknowledgement? */
+static bool only_optional_lacks(const struct rdv_kafka_txn *t)
+{
+	for (size_t i = 0; i < t->step->put_count; i++)
+		if (t->step->puts[i].offset < 0 && !t->step->puts[i].optional)
+			return false;
+	return true;
+}
+
 /* Serves acknowledgements for a moment; false: there is no sense in going on. */
 static bool wait_a_moment(struct rdv_kafka_txn *t)
 {
@@ -129,6 +139,8 @@ static enum outcome wait_for_all(struct rdv_kafka_txn *t)
 		rdv_error_set(&w->why, REDRIVE_OK, "a record of %zu bytes for %s [%d]: %s",
 			      put->key.size + put->value.size, put->topic, (int)put->partition,
 			      rd_kafka_err2str(t->failed));
+		if (put->optional && !rdv_kafka_is_fence(t->failed) && !rdv_kafka_writer_is_fenced(w))
+			return SPARE;
 		return rdv_kafka_is_fence(t->failed) ? FENCED
 						     : outcome_of(t, rdv_kafka_deed_of(t->failed, false, false, false));
 	}
@@ -137,12 +149,16 @@ static enum outcome wait_for_all(struct rdv_kafka_txn *t)
 	if (!t->pending)
 		return DONE;
 	rdv_error_set(&w->why, REDRIVE_OK, "%zu records were not acknowledged within %d s", t->pending, ACK_MS / 1000);
+	if (only_optional_lacks(t))
+		return SPARE;
 	return outcome_of(t, RDV_KAFKA_RENEW);
 }
 
 static enum outcome produce_all(struct rdv_kafka_txn *t)
 {
 	t->failed = RD_KAFKA_RESP_ERR_NO_ERROR;
+	for (size_t i = 0; i < t->step->put_count; i++)
+		t->step->puts[i].offset = -1;
 	t->progress_ms = rdv_mono_now().ms;
 	for (size_t i = 0; i < t->step->put_count && !t->failed; i++) {
 		struct rdv_kafka_put *put = &t->step->puts[i];
@@ -268,6 +284,10 @@ static enum redrive_status settle(struct rdv_kafka_txn *t, enum outcome outcome,
 		return rdv_error_set(error, REDRIVE_FAILED, "%s", t->writer.why.text);
 	case TOO_LARGE:
 		return refuse_record(t, error);
+	case SPARE:
+		drop(t);
+		t->interrupted = true;
+		return rdv_error_set(error, REDRIVE_REFUSED, "%s", t->writer.why.text);
 	case STOPPED:
 		drop(t);
 		return REDRIVE_CLOSED;

@@ -16,6 +16,8 @@ struct rdv_kafka_put { /* one record to produce; its bytes stay the caller's and
 	struct rdv_slice key, value; /* data NULL = null */
 	rd_kafka_headers_t *headers; /* borrows: copied; NULL = none */
 	int64_t offset;              /* set when acknowledged */
+	bool optional;               /* the broker may not take it: see REFUSED */
+	bool null_value;             /* for who makes `value` later */
 };
 struct rdv_kafka_moved { /* an offset to commit with it */
 	const char *topic;
@@ -52,7 +54,9 @@ enum redrive_status rdv_kafka_txn_warm(struct rdv_kafka_txn *t, struct rdv_error
  * expired; nothing is visible, and P is made anew by the next run only, since it would fence the other one in turn: the
  * caller asks its consumer first (a fatal FENCED_INSTANCE_ID: a successor has our static name), then runs the step
  * again. Everything else is tried again inside, without end, said through `trouble` while it lasts (NULL text = over).
- * CLOSED: stop; of a commit under way the outcome is unknown. TOO_LARGE: a record is larger than the topic allows:
+ * CLOSED: stop; of a commit under way the outcome is unknown. REFUSED: an optional record was not
+ * taken, or not acknowledged while all others were; nothing is visible, and the step is to be run again without it.
+ * TOO_LARGE: a record is larger than the topic allows:
  * error and step->too_large name it, nothing is visible. INTERNAL: the step breaks this contract. */
 enum redrive_status rdv_kafka_txn_run(struct rdv_kafka_txn *t, struct rdv_kafka_step *step,
 				      void (*trouble)(void *ctx, const char *why), void *ctx,
