@@ -296,6 +296,7 @@ void rdv_engine_stop(struct rdv_engine *e)
 		pthread_join(e->thread, NULL);
 		e->thread_started = false;
 	}
+	rdv_inlets_end_waits(e);
 	refuse_commands(e); /* also the desk's runner's */
 	if (e->desk)
 		rdv_desk_stop(e->desk);

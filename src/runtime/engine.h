@@ -205,7 +205,8 @@ struct rdv_lease_batch {
 	size_t count;
 	rdv_publish_done done; /* from the core's or the writer's thread: all are decided, and durable if OK */
 	void *ctx;
-	size_t undecided; /* the engine's, as is next */
+	size_t undecided; /* the engine's, as are the others */
+	bool broker;      /* it has verdicts on messages of a broker */
 	struct rdv_lease_batch *next;
 };
 /* OK: done will be called, once. */

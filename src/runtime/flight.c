@@ -373,7 +373,7 @@ static bool pass_dedupe(struct rdv_engine *e, struct rdv_flight *f)
 
 /* ---- on its way ---- */
 
-static void hand_over(struct rdv_engine *e, struct rdv_flight *f)
+void rdv_flight_hand_over(struct rdv_engine *e, struct rdv_flight *f)
 {
 	struct rdv_route *r = f->route;
 
@@ -410,6 +410,7 @@ void rdv_flight_abandon(struct rdv_engine *e)
 		ring_pop(&e->sync);
 		end_flight(e, f);
 	}
+	rdv_inlets_abandon(e);
 }
 
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
@@ -421,12 +422,17 @@ void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f)
 	if (f->info->dedupe.by != RDV_DEDUPE_OFF && !f->request && !pass_dedupe(e, f))
 		return;
 	read_history_facts(f);
+	if (f->started && f->strand->inlet) {
+		if (rdv_inlet_may_start(e, f))
+			rdv_flight_hand_over(e, f);
+		return;
+	}
 	if (f->started && f->ticket > e->durable) {
 		f->stage = RDV_FLIGHT_SYNC;
 		*ring_at(&e->sync, e->sync.count++) = f;
 		return;
 	}
-	hand_over(e, f);
+	rdv_flight_hand_over(e, f);
 }
 
 void rdv_flight_synced(struct rdv_engine *e)
@@ -441,7 +447,7 @@ void rdv_flight_synced(struct rdv_engine *e)
 		if (r->count > NEAR)
 			__builtin_prefetch((*ring_at(r, NEAR))->call.payload.data + BODY_PRODUCED_AT);
 		ring_pop(r);
-		hand_over(e, f);
+		rdv_flight_hand_over(e, f);
 	}
 }
 

@@ -249,8 +249,8 @@ static int64_t lane_due(const struct rdv_inlet_lane *l, int64_t until)
 {
 	const struct rdv_inlet *in = l->inlet;
 
-	if (l->dirty && !in->sent && in->sent_ms + RDV_INLET_EVERY_MS < until)
-		until = in->sent_ms + RDV_INLET_EVERY_MS;
+	if (l->dirty && !in->sent && (in->hurry || in->sent_ms + RDV_INLET_EVERY_MS < until))
+		until = in->hurry ? 0 : in->sent_ms + RDV_INLET_EVERY_MS;
 	if (l->stage == RDV_INLET_CLOSING && l->close_ms < until)
 		until = l->close_ms;
 	return until;

@@ -57,7 +57,10 @@ struct rdv_inlet_lane {
 	struct rdv_buffer counters; /* the last COUNTERS payload; empty = none */
 	struct rdv_run *loose;      /* owns: ended without ever having been in the journal */
 	size_t loose_count, loose_capacity;
-	bool dirty, ends; /* ends: CLOSE is its last record */
+	uint64_t durable_ticket;                     /* all its records up to there are at the broker */
+	bool writing;                                /* the batch on its way has records of it */
+	struct rdv_flight *starting, **starting_end; /* calls that wait for their STARTED */
+	bool dirty, ends;                            /* ends: CLOSE is its last record */
 	/* of the batch on its way */
 	struct rdv_buffer sent;
 	uint64_t position_sent, done_end; /* done_end: behind the last offset of which the journal has a DONE */
@@ -99,7 +102,9 @@ struct rdv_inlet {
 	struct rdv_source_letter *letters; /* owns: of the batch */
 	size_t letter_capacity;
 	struct rdv_inlet_letters waiting, going;
-	bool sent, started;
+	bool sent, started, hurry; /* hurry: somebody waits for the next batch */
+	/* durable: no record up to there is still to be written; lost: a lane went while it had records up to there */
+	uint64_t durable_ticket, lost_ticket;
 	uint64_t ticket; /* of the batch: all records of its lanes up to here are in it */
 	int64_t sent_ms;
 	/* other threads, under mutex */

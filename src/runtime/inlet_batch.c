@@ -111,6 +111,7 @@ static bool seal_lane(struct rdv_inlet_lane *l, struct rdv_source_write *out)
 	out->records = rdv_buffer_as_slice(&l->sent);
 	l->position_sent = position;
 	l->dirty = false;
+	l->writing = true;
 	rdv_inlet_checkpoint_sealed(l);
 	return good;
 }
@@ -166,7 +167,8 @@ static void done(void *ctx, struct rdv_source_batch *batch, enum redrive_status 
 
 static bool is_time(const struct rdv_engine *e, const struct rdv_inlet *in, size_t bytes, bool last)
 {
-	return last || bytes >= RDV_INLET_BATCH_BYTES || e->now.mono.ms - in->sent_ms >= RDV_INLET_EVERY_MS;
+	return last || in->hurry || bytes >= RDV_INLET_BATCH_BYTES ||
+	       e->now.mono.ms - in->sent_ms >= RDV_INLET_EVERY_MS;
 }
 
 void rdv_inlet_seal(struct rdv_engine *e, struct rdv_inlet *in)
@@ -202,6 +204,7 @@ void rdv_inlet_seal(struct rdv_engine *e, struct rdv_inlet *in)
 	in->ticket = e->last_ticket;
 	in->sent_ms = e->now.mono.ms;
 	in->sent = true;
+	in->hurry = false;
 	in->source->ops->commit(in->source, &in->batch);
 }
 
@@ -212,6 +215,28 @@ static void drop_letters(struct rdv_inlet *in)
 	for (size_t i = 0; i < in->going.count; i++)
 		unref_letter(&in->going.items[i]);
 	in->going.count = 0;
+}
+
+/* A record whose message follows when it has been read counts when both are there. */
+static bool has_reads(const struct rdv_inlet *in)
+{
+	for (const struct rdv_inlet_lane *l = in->lanes; l; l = l->next)
+		if (l->reading)
+			return true;
+	return false;
+}
+
+static void release_starting(struct rdv_engine *e, struct rdv_inlet_lane *l)
+{
+	l->durable_ticket = l->inlet->ticket;
+	while (l->starting && l->starting->ticket <= l->durable_ticket) {
+		struct rdv_flight *f = l->starting;
+
+		l->starting = f->wait_next;
+		rdv_flight_hand_over(e, f);
+	}
+	if (!l->starting)
+		l->starting_end = &l->starting;
 }
 
 void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in)
@@ -228,13 +253,17 @@ void rdv_inlet_take(struct rdv_engine *e, struct rdv_inlet *in)
 		return;
 	in->sent = false;
 	drop_letters(in);
+	if (!has_reads(in))
+		in->durable_ticket = in->ticket; /* of lanes that are lost nobody asks any more */
 	for (size_t i = 0; i < in->batch.write_count; i++) {
 		struct rdv_inlet_lane *l = in->writers[i];
 
 		if (status != REDRIVE_OK && (status != REDRIVE_CONFLICT || in->batch.refused[i]))
 			rdv_inlet_lost(e, l); /* what came after it must not be written without it */
+		l->writing = false;
 		if (l->stage == RDV_INLET_LOST)
 			continue;
+		release_starting(e, l);
 		rdv_lane_durable(l->strand->lane, e->now, in->ticket, e->effects);
 		rdv_strand_nudge(e, l->strand);
 		rdv_inlet_checkpoint_durable(l, in->batch.writes[i].journal_first);

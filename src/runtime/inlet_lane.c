@@ -82,6 +82,7 @@ static void do_open(struct rdv_engine *e, void *ctx)
 	rdv_buffer_init(&l->counters, 0);
 	rdv_buffer_init(&l->sent, 0);
 	rdv_progress_init(&l->progress, 0);
+	l->starting_end = &l->starting;
 	l->strand->inlet = l;
 	l->holds_tail = true;
 	e->uncounting++;
@@ -408,6 +409,42 @@ const struct rdv_source_sink rdv_inlet_sink = {
 
 /* ---- core thread ---- */
 
+static void take_starting_back(struct rdv_engine *e, struct rdv_inlet_lane *in)
+{
+	while (in->starting) {
+		struct rdv_flight *f = in->starting;
+
+		in->starting = f->wait_next;
+		rdv_flight_take_back(e, f, 0);
+	}
+	in->starting_end = &in->starting;
+}
+
+void rdv_inlets_abandon(struct rdv_engine *e)
+{
+	for (struct rdv_route *r = e->routes; r; r = r->next)
+		for (struct rdv_inlet_lane *l = r->inlet ? r->inlet->lanes : NULL; l; l = l->next)
+			take_starting_back(e, l);
+}
+
+bool rdv_inlet_may_start(struct rdv_engine *e, struct rdv_flight *f)
+{
+	struct rdv_inlet_lane *in = f->strand->inlet;
+
+	if (in->stage != RDV_INLET_OPEN || e->stopping) {
+		rdv_flight_take_back(e, f, 0);
+		return false;
+	}
+	if (f->ticket <= in->durable_ticket)
+		return true;
+	f->stage = RDV_FLIGHT_SYNC;
+	f->wait_next = NULL;
+	*in->starting_end = f;
+	in->starting_end = &f->wait_next;
+	in->inlet->hurry = true;
+	return false;
+}
+
 void rdv_inlet_revoke(struct rdv_engine *e, struct rdv_inlet_lane *in, int64_t within_ms)
 {
 	int64_t by = rdv_ms_add(e->now.mono.ms, within_ms);
@@ -419,15 +456,18 @@ void rdv_inlet_revoke(struct rdv_engine *e, struct rdv_inlet_lane *in, int64_t w
 	in->stage = RDV_INLET_CLOSING;
 	in->close_ms = by;
 	rdv_lane_stop(in->strand->lane);
+	take_starting_back(e, in);
 	rdv_offers_recall(e, in->inlet->route->outlet); /* what pullers were only offered need not be waited for */
 }
 
 void rdv_inlet_lost(struct rdv_engine *e, struct rdv_inlet_lane *in)
 {
-	(void)e;
 	if (in->stage == RDV_INLET_LOST)
 		return;
+	if (in->dirty || in->writing)
+		in->inlet->lost_ticket = e->last_ticket;
 	in->stage = RDV_INLET_LOST;
+	take_starting_back(e, in);
 	rdv_lane_stop(in->strand->lane);
 	rdv_inlet_drop_records(in);
 	rdv_inlet_drop_letters(in);

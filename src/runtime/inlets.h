@@ -22,6 +22,15 @@ bool rdv_inlet_arrive(struct rdv_engine *e, struct rdv_strand *s, const struct r
 enum redrive_status rdv_inlet_letter(struct rdv_engine *e, struct rdv_strand *s, struct rdv_block *envelope,
 				     struct rdv_block *body) RDV_MUST_CHECK;
 void rdv_inlet_moved(struct rdv_strand *s); /* its lane is at another target: one that is given up stays stopped */
+/* inlet_wait.c: done(ctx) when all records up to the ticket are durable at the brokers, too; from the core thread. */
+void rdv_inlets_await(struct rdv_engine *e, uint64_t ticket, rdv_publish_done done, void *ctx);
+void rdv_inlets_settle(struct rdv_engine *e);    /* at the end of a turn */
+void rdv_inlets_end_waits(struct rdv_engine *e); /* the core thread has ended */
+/* Blocks until it is durable; broker: it concerns lanes of brokers. Not from the core thread. */
+enum redrive_status rdv_engine_await(struct rdv_engine *e, uint64_t ticket, bool broker) RDV_MUST_CHECK;
+/* A call whose STARTED the broker has to have first. false: it goes, or is taken back, later. */
+bool rdv_inlet_may_start(struct rdv_engine *e, struct rdv_flight *f);
+void rdv_inlets_abandon(struct rdv_engine *e); /* a drain begins, or the log has failed: they are taken back */
 /* It is ours: neither still folded nor given up. Also true of lanes of the embedded queue. */
 bool rdv_strand_serves(const struct rdv_strand *s);
 /* It is folded, and paused or resumed when it is open; or given up, and neither. false: now. */

@@ -57,6 +57,11 @@ void rdv_lease_decided(struct rdv_engine *e, struct rdv_flight *f, enum redrive_
 	struct rdv_lease_verdict *v = f->call.asker;
 
 	f->call.asked = false;
+	v->batch->broker = v->batch->broker || f->strand->inlet;
+	if (status == REDRIVE_OK && f->strand->lane && !rdv_strand_serves(f->strand)) {
+		decided(e, v, REDRIVE_CONFLICT, "the broker has given the message's partition to somebody else");
+		return;
+	}
 	if (status == REDRIVE_OK && f->strand->lane)
 		v->state = state_of(e, f->strand, f->call.offset, f->request);
 	decided(e, v, status == REDRIVE_NOT_FOUND ? REDRIVE_CONFLICT : status,
@@ -78,6 +83,10 @@ void rdv_leases_settle(struct rdv_engine *e)
 		enum redrive_status status = REDRIVE_FAILED;
 
 		e->decided = b->next;
+		if (!e->failed && b->broker) {
+			rdv_inlets_await(e, e->last_ticket, b->done, b->ctx);
+			continue;
+		}
 		if (!e->failed)
 			status = rdv_writer_await(&e->writer, e->last_ticket, b->done, b->ctx);
 		if (status != REDRIVE_OK)
@@ -171,6 +180,7 @@ static void step(struct rdv_engine *e, struct rdv_late *l)
 	}
 	if (!have_history(e, l, where.state_place))
 		return;
+	l->v->batch->broker = l->v->batch->broker || l->strand->inlet;
 	status =
 		rdv_lane_late(l->strand->lane, e->now, l->offset, &l->verdict, rdv_block_slice(l->history), e->effects);
 	rdv_strand_nudge(e, l->strand);
@@ -212,7 +222,7 @@ static struct rdv_strand *strand_of(struct rdv_engine *e, const struct rdv_outle
 {
 	struct rdv_strand *s = at.lane < e->stream_capacity ? e->streams[at.lane].strand : NULL;
 
-	return s && s->route && s->route->outlet == o && s->lane ? s : NULL;
+	return s && s->route && s->route->outlet == o && rdv_strand_serves(s) ? s : NULL;
 }
 
 static void be_late(struct rdv_engine *e, struct rdv_outlet *o, struct rdv_lease_verdict *v)
@@ -267,6 +277,7 @@ static void do_verdicts(struct rdv_engine *e, void *ctx)
 	struct rdv_lease_verdict end = {.batch = b}; /* so that the batch does not end before all are given */
 
 	b->undecided = 1;
+	b->broker = false;
 	for (size_t i = 0; i < b->count; i++)
 		b->undecided += b->verdicts[i].token != NULL;
 	for (size_t i = 0; i < b->count; i++) {

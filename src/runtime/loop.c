@@ -331,6 +331,7 @@ static bool wind_down(struct rdv_engine *e)
 		e->drain_until = e->now.mono.ms + e->options.drain_ms;
 		rdv_loop_stop_lanes(e);
 		rdv_letters_leave(e);
+		rdv_inlets_abandon(e);
 		for (struct rdv_route *r = e->routes; r; r = r->next)
 			rdv_offers_recall(e, r->outlet); /* what pullers were only offered need not be waited for */
 	}
@@ -383,8 +384,9 @@ static bool turn(struct rdv_engine *e)
 	more = run_units(e) || more;
 	more = take_buffer(e) || more;
 	rdv_effects_run(e);
-	rdv_inlets_seal(e);
 	rdv_leases_settle(e);
+	rdv_inlets_seal(e);
+	rdv_inlets_settle(e);
 	rdv_letter_retry_due(e);
 	more = rdv_trim_step(e) || more;
 	rdv_flight_submit(e);

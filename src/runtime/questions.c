@@ -200,7 +200,7 @@ enum redrive_status rdv_engine_routes(struct rdv_engine *e, const char *name, st
 struct order {
 	const char *route, *other;
 	struct rdv_slice key;
-	bool paused;
+	bool paused, broker;
 	uint64_t ticket;
 	enum redrive_status status;
 	struct rdv_error *error;
@@ -223,6 +223,7 @@ static void do_pause(struct rdv_engine *e, void *ctx)
 		o->status = REDRIVE_NOT_FOUND;
 		return;
 	}
+	o->broker = r->inlet != NULL;
 	if (!o->paused)
 		rdv_target_storm_resume(r->seat->unit->target, r->seat->number, e->now);
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
@@ -241,6 +242,7 @@ static void do_release(struct rdv_engine *e, void *ctx)
 	struct rdv_route *r = rdv_route_find(e, o->route);
 
 	o->status = REDRIVE_NOT_FOUND;
+	o->broker = r && r->inlet;
 	for (struct rdv_strand *s = e->strands; s && r; s = s->next) {
 		uint64_t hash = rdv_topic_key_hash(s->feed->topic, o->key);
 
@@ -259,7 +261,7 @@ static enum redrive_status command(struct rdv_engine *e, void (*fn)(struct rdv_e
 
 	if (status == REDRIVE_OK)
 		status = o->status;
-	return status == REDRIVE_OK && o->ticket ? rdv_log_wait(e->log, o->ticket, -1) : status;
+	return status == REDRIVE_OK && o->ticket ? rdv_engine_await(e, o->ticket, o->broker) : status;
 }
 
 enum redrive_status rdv_engine_pause(struct rdv_engine *e, const char *route, bool paused)

@@ -9,7 +9,7 @@ struct asked {
 	const char *route, *topic;
 	uint32_t partition;
 	uint64_t plan, request, ticket;
-	bool paused, cancel, up, dedupe;
+	bool paused, cancel, up, dedupe, broker;
 	enum redrive_status status;
 };
 
@@ -47,6 +47,7 @@ static void settle(struct rdv_engine *e, struct asked *a, struct rdv_strand *s)
 	rdv_strand_nudge(e, s);
 	rdv_effects_run(e);
 	a->ticket = e->last_ticket;
+	a->broker = a->broker || s->inlet;
 }
 
 static void do_replay(struct rdv_engine *e, void *ctx)
@@ -125,7 +126,7 @@ static enum redrive_status ask(struct rdv_engine *e, void (*fn)(struct rdv_engin
 
 	if (status != REDRIVE_OK || a->status != REDRIVE_OK)
 		return status != REDRIVE_OK ? status : a->status;
-	return a->ticket ? rdv_log_wait(e->log, a->ticket, -1) : REDRIVE_OK;
+	return a->ticket ? rdv_engine_await(e, a->ticket, a->broker) : REDRIVE_OK;
 }
 
 static enum redrive_status replay(void *ctx, const struct rdv_replay_send *send)

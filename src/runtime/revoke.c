@@ -14,6 +14,7 @@ struct question {
 	struct rdv_revocation *out;
 	struct rdv_error *error;
 	uint64_t ticket;
+	bool broker;
 	enum redrive_status status;
 };
 
@@ -73,8 +74,10 @@ static void do_revoke(struct rdv_engine *e, void *ctx)
 		q->status = REDRIVE_NO_MEMORY;
 		return;
 	}
-	for (i = 0; (s = rdv_found_next(e, &at, q->route, &i));)
+	for (i = 0; (s = rdv_found_next(e, &at, q->route, &i));) {
+		q->broker = q->broker || s->inlet;
 		revoke_on(e, q, &at, s);
+	}
 	rdv_effects_run(e);
 	q->ticket = e->last_ticket;
 }
@@ -91,6 +94,7 @@ static void do_revoked(struct rdv_engine *e, void *ctx)
 		size_t i = 0;
 		struct rdv_strand *s = r->open ? rdv_found_next(e, &at, r->route, &i) : NULL;
 
+		q->broker = q->broker || (s && s->inlet);
 		if (s)
 			see(e, &at, s, r);
 		else
@@ -112,7 +116,7 @@ static enum redrive_status ask(struct rdv_engine *e, void (*fn)(struct rdv_engin
 		q->out->open += q->out->routes[i].open;
 		q->out->revoked += q->out->routes[i].revoked && !q->out->routes[i].open;
 	}
-	return q->ticket && !q->out->open ? rdv_log_wait(e->log, q->ticket, -1) : REDRIVE_OK;
+	return q->ticket && !q->out->open ? rdv_engine_await(e, q->ticket, q->broker) : REDRIVE_OK;
 }
 
 enum redrive_status rdv_engine_revoke(struct rdv_engine *e, struct rdv_slice id, const char *route,

@@ -302,6 +302,7 @@ struct rdv_engine {
 	struct rdv_letter_retry retry;
 	struct rdv_late *late;           /* verdicts that wait for a call to be taken back */
 	struct rdv_lease_batch *decided; /* verdicts that wait to be durable */
+	struct rdv_await *awaiting;      /* owns; who waits for brokers */
 	struct rdv_job_list urgent, later;
 	uint64_t call_number, reads_open, letters_open;
 	struct rdv_unread unread[RDV_UNREAD_MAX];
@@ -407,7 +408,8 @@ void rdv_flight_restate(struct rdv_engine *e, const struct rdv_effect *effect); 
 void rdv_read_want(struct rdv_read *read, const struct rdv_place *place);
 /* The body is there: dedupe, then on its way. */
 void rdv_flight_ready(struct rdv_engine *e, struct rdv_flight *f);
-void rdv_flight_synced(struct rdv_engine *e);  /* those whose STARTED is durable go out */
+void rdv_flight_synced(struct rdv_engine *e);                          /* those whose STARTED is durable go out */
+void rdv_flight_hand_over(struct rdv_engine *e, struct rdv_flight *f); /* to its handler, at the end of the turn */
 void rdv_flight_abandon(struct rdv_engine *e); /* the log has failed: what waits for it never goes out */
 void rdv_job_queue(struct rdv_engine *e, struct rdv_job *job,
 		   bool urgent);                            /* counts it in reads_open; its done must uncount */

@@ -12,7 +12,8 @@
 #define FAKE_MESSAGES 4096
 
 struct rdv_source_lane { /* one assignment */
-	void *lane;      /* the runtime's */
+	struct rdv_source_lane *older;
+	void *lane; /* the runtime's */
 	bool owner;
 };
 
@@ -32,7 +33,7 @@ struct fake_broker {
 	int64_t values, forgotten;
 	unsigned letters, batches, refused, closes;
 	uint64_t letter_offsets[64];
-	struct rdv_source_lane *now;
+	struct rdv_source_lane *now, *lanes; /* lanes: all there ever were, as batches may name them */
 	struct rdv_source_batch *held;
 	bool hold, paused, stopped;
 	uint64_t epoch;
@@ -205,6 +206,12 @@ static inline void fake_done(struct fake_broker *b)
 {
 	for (size_t i = 0; i < b->count; i++)
 		free(b->messages[i].body);
+	while (b->lanes) {
+		struct rdv_source_lane *older = b->lanes->older;
+
+		free(b->lanes);
+		b->lanes = older;
+	}
 	rdv_buffer_done(&b->journal);
 	pthread_mutex_destroy(&b->mutex);
 	free(b);
@@ -257,7 +264,9 @@ static inline void fake_assign(struct fake_broker *b)
 	struct rdv_source_partition p = {.topic = "orders", .epoch = ++b->epoch, .key_secret = "a secret"};
 	bool clean;
 
-	b->now = calloc(1, sizeof *b->now); /* never freed: batches may name it */
+	b->now = calloc(1, sizeof *b->now);
+	b->now->older = b->lanes;
+	b->lanes = b->now;
 	b->now->owner = true;
 	p.source = b->now;
 	assert_int_equal(b->source.sink.open(b->source.sink.ctx, &p, &b->now->lane), REDRIVE_OK);
