@@ -9,6 +9,7 @@
  * that cannot be read now, for want of memory or descriptors, is given back without a charge; only one that is damaged
  * or gone ends as damaged. Core thread, except complete. */
 #include "room.h"
+#include "inlets.h"
 #include "extract.h"
 #include <stdlib.h>
 

@@ -78,6 +78,8 @@ static void do_open(struct rdv_engine *e, void *ctx)
 		free(l);
 		return;
 	}
+	if (rdv_strand_mark(e, l->strand) != REDRIVE_OK) /* or the next start would not know whose its records are */
+		rdv_engine_fail(e, "the journal takes no record");
 	rdv_buffer_init(&l->records, 0);
 	rdv_buffer_init(&l->counters, 0);
 	rdv_buffer_init(&l->sent, 0);

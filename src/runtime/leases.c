@@ -9,6 +9,7 @@
  * that somebody leased after it wins. Nothing here is given up silently: each verdict of a batch ends exactly once,
  * also when the log has failed. Core thread, but for the two functions that ask. */
 #include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 struct rdv_late {           /* a verdict whose lease is over */

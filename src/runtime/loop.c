@@ -305,7 +305,7 @@ static void close_lanes(struct rdv_engine *e)
 	if (e->failed)
 		return;
 	for (struct rdv_strand *s = e->strands; s; s = s->next) {
-		if (!s->lane)
+		if (!s->lane || s->inlet) /* the broker has the truth of those */
 			continue;
 		rdv_strand_touch(e, s);
 		rdv_lane_close(s->lane, e->effects);

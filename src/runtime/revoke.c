@@ -6,6 +6,7 @@
  * history is revoked when the record that says so is written, which waits for that history to be read: until then it is
  * open, too. Core thread, but for the two functions that ask. */
 #include "room.h"
+#include "inlets.h"
 #include <stdlib.h>
 
 struct question {

@@ -427,6 +427,38 @@ static void a_restart_forgets_what_the_cache_held(void **state)
 	end(&w);
 }
 
+static void a_start_after_an_end_amid_the_fold_knows_whose_the_records_are(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	fake_produce(w.b, NULL, "one", 1);
+	start(&w);
+	WAIT_ACCOUNT(w.e, "r", acked, 1);
+	fake_revoke(w.b, 5000);
+	for (int i = 0; i < 2; i++) {
+		struct rdv_source_partition p = {.topic = "orders", .epoch = ++w.b->epoch, .key_secret = "a secret"};
+		struct rdv_source_sink *sink = &w.b->source.sink;
+		struct rdv_buffer counters;
+		struct rdv_source_record r = {.type = RDV_RECORD_COUNTERS};
+		struct rdv_source_lane source = {.owner = true};
+
+		rdv_buffer_init(&counters, 0);
+		rdv_counters_encode(&(struct rdv_account){0}, &counters);
+		r.payload = rdv_buffer_as_slice(&counters);
+		p.source = &source;
+		assert_int_equal(sink->open(sink->ctx, &p, &source.lane), REDRIVE_OK);
+		if (i)
+			assert_int_equal(sink->fold(sink->ctx, source.lane, &r, 1), REDRIVE_OK);
+		rdv_engine_free(w.e);
+		rdv_buffer_done(&counters);
+		start(&w);
+		fake_revoke(w.b, 5000);
+	}
+	end(&w);
+}
+
 static void a_journal_that_grew_is_written_anew_and_forgotten(void **state)
 {
 	struct world w;
@@ -509,6 +541,7 @@ int main(void)
 		cmocka_unit_test(a_pause_is_answered_when_the_broker_has_it),
 		cmocka_unit_test(a_retry_that_was_at_the_handler_in_a_crash_leaves_no_debt),
 		cmocka_unit_test(a_restart_forgets_what_the_cache_held),
+		cmocka_unit_test(a_start_after_an_end_amid_the_fold_knows_whose_the_records_are),
 		cmocka_unit_test(a_journal_that_grew_is_written_anew_and_forgotten),
 		cmocka_unit_test(a_source_is_paused_when_its_lane_is_full),
 	};
