@@ -49,6 +49,7 @@ static void messages_that_succeed_are_told_by_the_position_alone(void **state)
 
 	(void)state;
 	begin(&w);
+	w.o.target_policy.concurrency = 1; /* they end in order */
 	for (int i = 0; i < 100; i++)
 		fake_produce(w.b, i % 3 ? "k" : NULL, "fine", i % 10 ? 1 : 7);
 	start(&w);
