@@ -56,7 +56,7 @@ struct rdv_source_sink {
 	 * the journal ended with CLOSE, or is empty. */
 	enum redrive_status (*opened)(void *ctx, void *lane, uint64_t position, bool clean);
 	/* Offsets rise, but not by one: what a broker leaves out is never given out. All or none are taken. FULL: none;
-	 * to be offered again later. */
+	 * to be offered again later. TOO_LARGE (of a single one) and others: likewise, and the source's state tells. */
 	enum redrive_status (*messages)(void *ctx, void *lane, const struct rdv_source_message *m, size_t count);
 	/* These lanes are to be given up within so many ms: no new calls; when the open ones have ended (or been cut),
 	 * the runtime sends one last batch with `last` set in each of their writes. Returns at once. */
@@ -93,7 +93,8 @@ struct rdv_source_batch {
 	/* From the consumer thread, like the sink's calls. OK: all of it is durable. CONFLICT: lanes were lost, or
 	 * given up too late: `refused[i]` is set for theirs, all else is durable. FAILED: nobody knows what became of
 	 * it; all are `refused`, their lanes are lost and opened again, which tells. TOO_LARGE: nothing was written, as
-	 * one record is larger than the broker takes. CLOSED: the source has stopped, nothing is known. `gone` of a
+	 * one record is larger than the broker takes: all are `refused`, and the source has stopped for good, which its
+	 * state tells. CLOSED: the source has stopped, nothing is known. `gone` of a
 	 * lane never comes between commit and done of a batch that names it. */
 	void (*done)(void *ctx, struct rdv_source_batch *batch, enum redrive_status status);
 	void *ctx;

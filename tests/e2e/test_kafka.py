@@ -289,6 +289,33 @@ def huge_headers_are_kept_or_a_letter_says_why_not(redrive):
 
 
 @test
+def what_the_journal_can_never_take_stops_the_route_and_says_so(redrive):
+    # pitfall: a record that is larger than a topic allows is dropped, and the offset moves on
+    kafka = Kafka(redrive)
+    topic = kafka.topic(1)
+    with Judge(keys=1) as judge, serve(redrive, kafka, topic, judge.url, order="key", breaker="off", retry=SMALL_FIXED) as server:
+        topic.produce(20, keys=1)
+        until(lambda: judge.finished() == 20, why=f"{judge}")
+        done_with(topic)
+        journal = kafka.private(topic, "journal")
+        kept = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1, "segment_bytes": 64 << 20}
+        journal.alter(max_message_bytes=500, **kept)
+        judge.fail = 100
+        topic.produce(5, keys=1, first=20, size=2000)
+        until(lambda: server.route("r")["state"] == "failed", why=f"the route has failed: {server.route('r')}")
+        assert "larger" in server.route("r")["detail"] or "size" in server.route("r")["detail"], server.route("r")
+        topic.produce(5, keys=1, first=25)
+        equal((server.stop(), topic.lag()), (0, 10), "exit code, messages of which nothing was recorded")
+        journal.alter(max_message_bytes=2000000, **kept)
+        judge.fail = 0
+        server.start()
+        until(lambda: judge.finished() == 30, seconds=60, why=f"all are finished: {judge} {server.route('r')['detail']}")
+        judge.check(30)
+        done_with(topic)
+        until(lambda: server.counts("r")["acked"] == 30, why=f"{server.counts('r')}")
+
+
+@test
 def back_pressure_stops_fetching(redrive):
     # pitfall: seek, pause and resume lose a position; pitfall: a back-pressure flag stops taking work but polling goes on until memory is gone
     kafka = Kafka(redrive)

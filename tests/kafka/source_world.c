@@ -304,6 +304,7 @@ static enum redrive_status sink_messages(void *ctx, void *lane, const struct rdv
 	struct member *m = ctx;
 	struct seat *s = lane;
 	struct world *w = m->world;
+	enum redrive_status refusal;
 	int stall;
 
 	pthread_mutex_lock(&w->mutex);
@@ -312,9 +313,10 @@ static enum redrive_status sink_messages(void *ctx, void *lane, const struct rdv
 	CHECK(s->is_opened && !s->is_lost && !s->is_gone && !s->is_revoked && count);
 	if (m->full) {
 		m->alive_events++;
+		refusal = m->refusal ? m->refusal : REDRIVE_FULL;
 		pthread_cond_broadcast(&w->changed);
 		pthread_mutex_unlock(&w->mutex);
-		return REDRIVE_FULL;
+		return refusal;
 	}
 	for (size_t i = 0; i < count; i++) {
 		if (x[i].offset != s->position)

@@ -42,9 +42,10 @@ struct member {
 	struct world *world;
 	struct rdv_source *source;
 	pthread_t core;
-	bool stopping, held; /* held: the core thread makes no batches */
-	bool full;           /* messages are refused */
-	int stall_ms;        /* the next message's call takes so long */
+	bool stopping, held;         /* held: the core thread makes no batches */
+	bool full;                   /* messages are refused, */
+	enum redrive_status refusal; /* FULL or so */
+	int stall_ms;                /* the next message's call takes so long */
 	struct seat *seats[WORLD_LANES];
 	size_t seat_count;
 	struct rdv_source_batch batch;

@@ -256,6 +256,30 @@ static void wait_why(struct world *w, struct member *m, const char *part)
 	world_wait(w, is_refused, arg, part);
 }
 
+static void a_message_that_is_not_taken_is_said_with_its_offset(void **state)
+{
+	struct world w;
+	struct member *m;
+
+	world_init(&w, 1);
+	m = member_start(&w, NULL);
+	wait_lanes(&w, m, 1);
+	world_produce(&w, 0, 7);
+	world_wait_durable(&w, 0, 7);
+	pthread_mutex_lock(&w.mutex);
+	m->full = true;
+	m->refusal = REDRIVE_TOO_LARGE;
+	pthread_mutex_unlock(&w.mutex);
+	world_produce(&w, 0, 1);
+	wait_why(&w, m, "the message at offset 7 is not taken: it is larger");
+	pthread_mutex_lock(&w.mutex);
+	m->full = false;
+	pthread_mutex_unlock(&w.mutex);
+	world_wait_durable(&w, 0, 8);
+	member_stop(m, 10000);
+	world_done(&w);
+}
+
 static void from_committed_refuses_without_an_offset(void **state)
 {
 	struct member_options o = {.from = RDV_KAFKA_COMMITTED};
@@ -521,6 +545,7 @@ int main(void)
 		cmocka_unit_test(take_off_stops_the_fetching_and_on_goes_on_where_it_was),
 		cmocka_unit_test(a_member_that_hung_loses_its_lanes_and_writes_nothing),
 		cmocka_unit_test(from_latest_begins_at_the_end_once),
+		cmocka_unit_test(a_message_that_is_not_taken_is_said_with_its_offset),
 		cmocka_unit_test(from_committed_refuses_without_an_offset),
 		cmocka_unit_test(offsets_that_somebody_moved_are_refused),
 		cmocka_unit_test(foreign_records_in_the_journal_are_counted_and_left_out),

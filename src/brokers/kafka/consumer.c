@@ -206,10 +206,13 @@ static bool find_why(struct rdv_kafka_source *s, char out[RDV_KAFKA_TOLD_SIZE])
 		if (f->why[0])
 			snprintf(out, RDV_KAFKA_TOLD_SIZE, "%s: %s", f->topic, f->why);
 	pthread_mutex_unlock(&s->lock);
-	for (; lane && !out[0]; lane = rdv_kafka_lane_next(s, lane))
+	for (; lane && !out[0]; lane = rdv_kafka_lane_next(s, lane)) {
 		if (lane->state == RDV_KAFKA_LANE_REFUSED)
 			snprintf(out, RDV_KAFKA_TOLD_SIZE, "%s [%" PRId32 "]: %s", lane->feed->topic, lane->partition,
 				 lane->why);
+		else if (lane->state == RDV_KAFKA_LANE_OPEN && !rdv_kafka_messages_why(lane, out))
+			out[0] = 0;
+	}
 	if (!out[0] && s->consumer_trouble[0])
 		memcpy(out, s->consumer_trouble, RDV_KAFKA_WHY_SIZE);
 	if (!out[0] && !lanes && !s->base.rebalances)

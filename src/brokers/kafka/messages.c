@@ -7,6 +7,7 @@
  * The library's traps: resume of a partition that is not paused rewinds it; its pause flag outlives assignments. So
  * `paused` is what was last called, and nothing is called twice. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "source_parts.h"
 
@@ -166,15 +167,31 @@ static void forget_held(struct rdv_source_lane *lane, size_t count)
 	memmove(lane->held, lane->held + count, lane->held_count * sizeof *lane->held);
 }
 
+bool rdv_kafka_messages_why(const struct rdv_source_lane *lane, char out[RDV_KAFKA_TOLD_SIZE])
+{
+	const char *what = redrive_status_text(lane->not_taken);
+
+	if (!lane->full || lane->not_taken == REDRIVE_FULL || !lane->held_count)
+		return false;
+	if (lane->not_taken == REDRIVE_TOO_LARGE)
+		what = "it is larger than a segment of the data directory's journal (64 MiB); its partition stands";
+	snprintf(out, RDV_KAFKA_TOLD_SIZE, "%s [%" PRId32 "]: the message at offset %" PRId64 " is not taken: %s",
+		 lane->feed->topic, lane->partition, lane->held[0].message->offset, what);
+	return true;
+}
+
 static void brake(struct rdv_kafka_source *s, struct rdv_source_lane *lane, enum redrive_status st)
 {
-	if (st != REDRIVE_FULL && !lane->full)
-		rdv_kafka_source_say(s, 1, "%s [%" PRId32 "]: its messages are not taken: %s", lane->feed->topic,
-				     lane->partition, redrive_status_text(st));
+	char why[RDV_KAFKA_TOLD_SIZE];
+	bool again = lane->full && lane->not_taken == st;
+
+	lane->not_taken = st;
 	lane->offer_pause = lane->full ? lane->offer_pause * 2 : OFFER_PAUSE_MS;
 	if (lane->offer_pause > OFFER_PAUSE_MAX_MS)
 		lane->offer_pause = OFFER_PAUSE_MAX_MS;
 	lane->full = true;
+	if (!again && rdv_kafka_messages_why(lane, why))
+		rdv_kafka_source_say(s, 1, "%s", why);
 	lane->offer_at.ms = rdv_mono_now().ms + lane->offer_pause;
 	rdv_kafka_messages_pause(s, lane, true);
 }
@@ -182,22 +199,23 @@ static void brake(struct rdv_kafka_source *s, struct rdv_source_lane *lane, enum
 static void give(struct rdv_kafka_source *s, struct rdv_source_lane *lane)
 {
 	struct rdv_source_message piece[PIECE_COUNT];
+	enum redrive_status st = REDRIVE_OK;
 	size_t at = 0;
 
 	while (at < lane->held_count) {
 		size_t n = make_piece(s, lane->held + at, lane->held_count - at, piece);
-		enum redrive_status st = REDRIVE_NO_MEMORY;
 
+		st = REDRIVE_NO_MEMORY;
 		if (!s->headers.failed)
 			st = s->base.sink.messages(s->base.sink.ctx, lane->seat, piece, n);
-		if (st != REDRIVE_OK) {
-			brake(s, lane, st);
+		if (st != REDRIVE_OK)
 			break;
-		}
 		at += n;
 		lane->full = false;
 	}
 	forget_held(lane, at);
+	if (st != REDRIVE_OK)
+		brake(s, lane, st);
 }
 
 void rdv_kafka_messages_give(struct rdv_kafka_source *s)

@@ -144,6 +144,7 @@ struct rdv_source_lane {
 	size_t held_count, held_capacity;
 	bool ripe; /* in the list of this turn */
 	bool full;
+	enum redrive_status not_taken; /* while full: what the sink said */
 	int64_t offer_pause;
 	struct rdv_mono offer_at;
 };
@@ -259,6 +260,8 @@ struct rdv_source_lane *rdv_kafka_lane_next(struct rdv_kafka_source *s, struct r
 void rdv_kafka_messages_take(struct rdv_kafka_source *s, rd_kafka_event_t *event); /* takes the event */
 void rdv_kafka_messages_give(struct rdv_kafka_source *s);
 void rdv_kafka_messages_turn(struct rdv_kafka_source *s, struct rdv_source_lane *lane);
+/* It stands for another reason than that there is no room: says which. */
+bool rdv_kafka_messages_why(const struct rdv_source_lane *lane, char out[RDV_KAFKA_TOLD_SIZE]);
 void rdv_kafka_messages_drop(struct rdv_source_lane *lane);
 void rdv_kafka_messages_pause(struct rdv_kafka_source *s, struct rdv_source_lane *lane, bool paused);
 
