@@ -14,7 +14,7 @@
 struct rdv_source_lane { /* one assignment */
 	struct rdv_source_lane *older;
 	void *lane; /* the runtime's */
-	bool owner;
+	_Atomic bool owner;
 };
 
 struct fake_broker {
@@ -26,16 +26,18 @@ struct fake_broker {
 		char *body;
 		uint64_t offset;
 	} messages[FAKE_MESSAGES];
-	size_t count, given; /* given: to the present owner */
-	uint64_t position;   /* committed */
+	size_t count, given;       /* given: to the present owner */
+	_Atomic uint64_t position; /* committed */
 	struct rdv_buffer journal;
 	size_t journal_starts[65536]; /* of each committed value, by its offset */
-	int64_t values, forgotten;
-	unsigned letters, batches, refused, closes;
+	int64_t values;
+	_Atomic int64_t forgotten;
+	_Atomic unsigned letters, batches, refused, closes;
 	uint64_t letter_offsets[64];
 	struct rdv_source_lane *now, *lanes; /* lanes: all there ever were, as batches may name them */
 	struct rdv_source_batch *held;
-	bool hold, paused, stopped;
+	bool hold;
+	_Atomic bool paused;
 	uint64_t epoch;
 };
 
@@ -46,7 +48,8 @@ static inline void fake_take_letters(struct fake_broker *b, const struct rdv_sou
 
 		if (rdv_envelope_decode(batch->letters[i].envelope, e))
 			abort();
-		b->letter_offsets[b->letters++] = e->offset;
+		b->letter_offsets[b->letters] = e->offset;
+		b->letters++;
 		free(e);
 	}
 }
