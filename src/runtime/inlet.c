@@ -109,12 +109,16 @@ void rdv_inlet_lane_free(struct rdv_inlet_lane *in)
 
 void rdv_inlet_free(struct rdv_inlet *in)
 {
+	struct rdv_inlet_lane *next;
+
 	if (!in)
 		return;
 	if (in->source)
 		in->source->ops->free(in->source);
-	while (in->lanes)
-		rdv_inlet_lane_free(in->lanes);
+	for (struct rdv_inlet_lane *l = in->lanes; l; l = next) {
+		next = l->next;
+		free_lane(l);
+	}
 	free_letters(&in->waiting);
 	free_letters(&in->going);
 	free(in->letters);
