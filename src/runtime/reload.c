@@ -369,6 +369,7 @@ static void do_reload(struct rdv_engine *e, void *ctx)
 		q->status = REDRIVE_CLOSED;
 		return;
 	}
+	rdv_engine_catch_up(e); /* what was acknowledged to publishers counts in what is said of removed routes */
 	q->status = check_all(e, q, a->by_names);
 	if (q->status == REDRIVE_OK)
 		q->status = make_all(e, q);
