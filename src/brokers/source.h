@@ -94,8 +94,8 @@ struct rdv_source_batch {
 	 * given up too late: `refused[i]` is set for theirs, all else is durable. FAILED: nobody knows what became of
 	 * it; all are `refused`, their lanes are lost and opened again, which tells. TOO_LARGE: nothing was written, as
 	 * one record is larger than the broker takes: all are `refused`, and the source has stopped for good, which its
-	 * state tells. CLOSED: the source has stopped, nothing is known. `gone` of a
-	 * lane never comes between commit and done of a batch that names it. */
+	 * state tells. CLOSED: the source has stopped, nothing is known. `gone` of a lane never comes between commit
+	 * and done of a batch that names it. */
 	void (*done)(void *ctx, struct rdv_source_batch *batch, enum redrive_status status);
 	void *ctx;
 	bool *refused; /* [write_count], zeroed by the caller: set by the source for what was not written */
